@@ -1,0 +1,1025 @@
+// lamina.h: everything a generated kernel needs, and nothing else (no ATen, no Python.h, no standard header).
+//
+//   1  types            i8..u64, bf16, f16; vec<T, N> (compiler vector types; N = 1 is the scalar fallback)
+//   2  memory           load / store of any element type, full or the first n lanes; gather
+//   3  lanes            select, conversions, bit tricks, min / max that keep NaN
+//   4  arithmetic       integer division and shifts without traps, fma, sqrt, rounding
+//   5  vector math      float: own polynomials (< 4 ulp); double: own exp / log / tanh, libm for the rest
+//   6  accumulators     sum, prod, min, max, any, all, Welford, arg-min / arg-max
+//   7  loops            vectorised ranges, parallel ranges on the OpenMP runtime that torch loaded
+//
+// Rounding: units are compiled with -ffp-contract=off, because eager rounds after every operator and a fused a*b-c can
+// turn an exact zero into a small negative number. The polynomials below ask for fma explicitly, where it only gains accuracy.
+#ifndef LAMINA_H
+#define LAMINA_H
+
+// ---------------------------------------------------------------------------------------------------------- 1 types
+namespace lm {
+
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+struct bf16 { u16 bits; };
+struct f16 { u16 bits; };
+
+#define LM_INLINE inline __attribute__((always_inline))
+
+template <class T, int N> struct vec_of { typedef T type __attribute__((vector_size(sizeof(T) * N))); };
+template <class T, int N> using vec = typename vec_of<T, N>::type;
+
+template <class T> struct plain { typedef T type; };
+template <class T> struct plain<T&> { typedef T type; };
+template <class T> struct plain<const T> { typedef T type; };
+template <class T> struct plain<const T&> { typedef T type; };
+template <class V> V& lvalue_of();
+template <class V> using elem = typename plain<decltype(lvalue_of<V>()[0])>::type;
+template <class V> struct lanes { static constexpr int value = int(sizeof(V) / sizeof(elem<V>)); };
+template <int Bytes> struct int_of;
+template <> struct int_of<1> { typedef i8 s; typedef u8 u; };
+template <> struct int_of<2> { typedef i16 s; typedef u16 u; };
+template <> struct int_of<4> { typedef i32 s; typedef u32 u; };
+template <> struct int_of<8> { typedef i64 s; typedef u64 u; };
+template <class V> using ints = vec<typename int_of<sizeof(elem<V>)>::s, lanes<V>::value>;
+template <class V> using uints = vec<typename int_of<sizeof(elem<V>)>::u, lanes<V>::value>;
+template <int N> using mask = vec<i32, N>;  // every truth value in flight: 0 or -1 a lane
+
+template <class T> struct is_float { static constexpr bool value = false; };
+template <> struct is_float<f32> { static constexpr bool value = true; };
+template <> struct is_float<f64> { static constexpr bool value = true; };
+
+// "All lanes" as a type, so that the same body serves full vectors and tails (an int: the first n lanes).
+struct all_lanes {};
+template <int K> struct slot { static constexpr int value = K; };
+
+template <class V> LM_INLINE V splat(elem<V> x) {
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = x;
+  return r;
+}
+template <class To, class From> LM_INLINE To bits(From x) {
+  static_assert(sizeof(To) == sizeof(From), "bits");
+  To r;
+  __builtin_memcpy(&r, &x, sizeof(To));
+  return r;
+}
+template <class V> LM_INLINE V iota() {
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = elem<V>(k);
+  return r;
+}
+template <class V> LM_INLINE V select(ints<V> m, V a, V b) { return m ? a : b; }
+
+// Lane conversion with C rules, between any two element types.
+template <class To, class From> struct cvt_impl {
+  static LM_INLINE To run(From x) { return __builtin_convertvector(x, To); }
+};
+template <class V> struct cvt_impl<V, V> {
+  static LM_INLINE V run(V x) { return x; }
+};
+template <class To, class From> LM_INLINE To cvt(From x) { return cvt_impl<To, From>::run(x); }
+
+template <class V> LM_INLINE V pick(mask<lanes<V>::value> m, V a, V b) { return select<V>(cvt<ints<V>>(m), a, b); }
+template <class V> LM_INLINE mask<lanes<V>::value> truth(V x) { return cvt<mask<lanes<V>::value>>(x != V{}); }
+template <class M> LM_INLINE mask<lanes<M>::value> as_mask(M m) { return cvt<mask<lanes<M>::value>>(m); }
+template <class V> LM_INLINE V from_mask(mask<lanes<V>::value> m) { return cvt<V>(-m); }
+template <int N> LM_INLINE mask<N> first_lanes(all_lanes) { return ~mask<N>{}; }
+template <int N> LM_INLINE mask<N> first_lanes(int n) { return iota<mask<N>>() < n; }
+
+// --------------------------------------------------------------------------------------------------------- 2 memory
+template <class T, int N> struct loose { typedef T type __attribute__((vector_size(sizeof(T) * N), aligned(1), may_alias)); };
+
+template <class T, int N> LM_INLINE vec<T, N> load_raw(const T* p, all_lanes) {
+  vec<T, N> r;
+  __builtin_memcpy(&r, p, sizeof(r));
+  return r;
+}
+template <class T, int N> LM_INLINE vec<T, N> load_raw(const T* p, int n) {
+  vec<T, N> r = {};
+  __builtin_memcpy(&r, p, sizeof(T) * n);
+  return r;
+}
+template <class T, int N> LM_INLINE void store_raw(T* p, vec<T, N> v, all_lanes) { __builtin_memcpy(p, &v, sizeof(v)); }
+template <class T, int N> LM_INLINE void store_raw(T* p, vec<T, N> v, int n) { __builtin_memcpy(p, &v, sizeof(T) * n); }
+
+template <int N> LM_INLINE vec<f32, N> widen_bf16(vec<u16, N> b) { return bits<vec<f32, N>>(cvt<vec<u32, N>>(b) << 16); }
+template <int N> LM_INLINE vec<u16, N> narrow_bf16(vec<f32, N> x) {  // nearest even; a NaN stays a (quiet) NaN
+  vec<u32, N> u = bits<vec<u32, N>>(x);
+  vec<u32, N> r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  r = (x != x) ? (u >> 16) | 0x40u : r;
+  return cvt<vec<u16, N>>(r);
+}
+template <int N> struct half_conv {
+  static LM_INLINE vec<f32, N> widen(vec<u16, N> h) {
+    typedef vec<u32, N> U;
+    U u = cvt<U>(h), sign = (u & 0x8000u) << 16, mag = u & 0x7fffu;
+    U normal = (mag << 13) + (112u << 23);
+    normal = (mag >= 0x7c00u) ? ((mag << 13) | 0x7f800000u) : normal;
+    vec<f32, N> small = cvt<vec<f32, N>>(cvt<vec<i32, N>>(mag)) * 5.9604644775390625e-8f;  // 2^-24: exact
+    U r = (mag < 0x400u) ? bits<U>(small) : normal;
+    return bits<vec<f32, N>>(r | sign);
+  }
+  static LM_INLINE vec<u16, N> narrow(vec<f32, N> x) {
+    typedef vec<u32, N> U;
+    U u = bits<U>(x), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
+    U normal = (mag + 0xfffu + ((mag >> 13) & 1u) - (112u << 23)) >> 13;
+    vec<f32, N> shifted = bits<vec<f32, N>>(mag) + 0.5f;  // ulp(0.5) = 2^-24 = the smallest half: the adder rounds
+    U small = bits<U>(shifted) - 0x3f000000u;
+    U r = (mag < (113u << 23)) ? small : normal;
+    r = (mag >= 0x477ff000u) ? (r * 0u + 0x7c00u) : r;
+    r = (mag > 0x7f800000u) ? (0x7e00u | ((mag >> 13) & 0x3ffu)) : r;
+    return cvt<vec<u16, N>>(r | sign);
+  }
+};
+#if defined(__AVX512F__) && !defined(__clang__)
+template <> struct half_conv<16> {
+  static LM_INLINE vec<f32, 16> widen(vec<u16, 16> h) {
+    return __builtin_ia32_vcvtph2ps512_mask(bits<vec<i16, 16>>(h), vec<f32, 16>{}, (unsigned short)-1, 4);
+  }
+  static LM_INLINE vec<u16, 16> narrow(vec<f32, 16> x) {
+    return bits<vec<u16, 16>>(__builtin_ia32_vcvtps2ph512_mask(x, 0, vec<i16, 16>{}, (unsigned short)-1));
+  }
+};
+#endif
+#if defined(__F16C__)
+template <> struct half_conv<8> {
+  static LM_INLINE vec<f32, 8> widen(vec<u16, 8> h) { return __builtin_ia32_vcvtph2ps256(bits<vec<i16, 8>>(h)); }
+  static LM_INLINE vec<u16, 8> narrow(vec<f32, 8> x) { return bits<vec<u16, 8>>(__builtin_ia32_vcvtps2ph256(x, 0)); }
+};
+#endif
+
+// load<V>(p, c): element type of memory → lanes of V (float for the 16-bit floats). store(p, v, c): the way back, with wrap-around.
+template <class V, class T> struct mem {
+  static constexpr int N = lanes<V>::value;
+  template <class C> static LM_INLINE V load(const T* p, C c) { return cvt<V>(load_raw<T, N>(p, c)); }
+  template <class C> static LM_INLINE void store(T* p, V v, C c) { store_raw<T, N>(p, cvt<vec<T, N>>(v), c); }
+};
+template <class V> struct mem<V, bf16> {
+  static constexpr int N = lanes<V>::value;
+  template <class C> static LM_INLINE V load(const bf16* p, C c) { return cvt<V>(widen_bf16<N>(load_raw<u16, N>(&p->bits, c))); }
+  template <class C> static LM_INLINE void store(bf16* p, V v, C c) {
+    store_raw<u16, N>(&p->bits, narrow_bf16<N>(cvt<vec<f32, N>>(v)), c);
+  }
+};
+template <class V> struct mem<V, f16> {
+  static constexpr int N = lanes<V>::value;
+  template <class C> static LM_INLINE V load(const f16* p, C c) { return cvt<V>(half_conv<N>::widen(load_raw<u16, N>(&p->bits, c))); }
+  template <class C> static LM_INLINE void store(f16* p, V v, C c) {
+    store_raw<u16, N>(&p->bits, half_conv<N>::narrow(cvt<vec<f32, N>>(v)), c);
+  }
+};
+template <class V> struct mem<V, bool> {  // V is a mask
+  static constexpr int N = lanes<V>::value;
+  template <class C> static LM_INLINE V load(const bool* p, C c) { return cvt<V>(load_raw<u8, N>((const u8*)p, c)) != V{}; }
+  template <class C> static LM_INLINE void store(bool* p, V v, C c) { store_raw<u8, N>((u8*)p, cvt<vec<u8, N>>(-v), c); }
+};
+template <class V, class T, class C> LM_INLINE V load(const T* p, C c) { return mem<V, T>::load(p, c); }
+template <class V, class T, class C> LM_INLINE void store(T* p, V v, C c) { mem<V, T>::store(p, v, c); }
+
+template <class T> struct scalar_mem { typedef T type; };
+template <> struct scalar_mem<bf16> { typedef u16 type; };
+template <> struct scalar_mem<f16> { typedef u16 type; };
+template <> struct scalar_mem<bool> { typedef u8 type; };
+LM_INLINE int lane_count(all_lanes, int n) { return n; }
+LM_INLINE int lane_count(int c, int) { return c; }
+
+// One element for all lanes.
+template <class V, class T> LM_INLINE V load_splat(const T* p) {
+  vec<typename scalar_mem<T>::type, lanes<V>::value> raw = {};
+  typename scalar_mem<T>::type s;
+  __builtin_memcpy(&s, p, sizeof(s));
+  raw += s;
+  T tmp[lanes<V>::value];
+  __builtin_memcpy(tmp, &raw, sizeof(raw));
+  return mem<V, T>::load(tmp, all_lanes{});
+}
+// Elements at p[k * stride]; at p[index[k]].
+template <class V, class T, class C> LM_INLINE V load_strided(const T* p, i64 stride, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N] = {};
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) tmp[k] = p[k * stride];
+  return mem<V, T>::load(tmp, all_lanes{});
+}
+template <class V, class T, class I, class C> LM_INLINE V load_gather(const T* p, I index, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N] = {};
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) tmp[k] = p[index[k]];
+  return mem<V, T>::load(tmp, all_lanes{});
+}
+// Lanes whose mask is off read nothing and get `other`.
+template <class V, class T, class I, class C> LM_INLINE V load_gather_masked(const T* p, I index, mask<lanes<V>::value> m, V other, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N] = {};
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k)
+    if (m[k]) tmp[k] = p[index[k]];
+  return pick<V>(m, mem<V, T>::load(tmp, all_lanes{}), other);
+}
+template <class V, class T, class C> LM_INLINE void store_strided(T* p, i64 stride, V v, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N];
+  mem<V, T>::store(tmp, v, all_lanes{});
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) p[k * stride] = tmp[k];
+}
+template <class V, class T, class I, class C> LM_INLINE void store_scatter(T* p, I index, V v, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N];
+  mem<V, T>::store(tmp, v, all_lanes{});
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) p[index[k]] = tmp[k];
+}
+template <class V, class T, class I, class C> LM_INLINE void store_scatter_masked(T* p, I index, mask<lanes<V>::value> m, V v, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N];
+  mem<V, T>::store(tmp, v, all_lanes{});
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k)
+    if (m[k]) p[index[k]] = tmp[k];
+}
+// In lane order, so that duplicates add up in program order.
+template <class V, class T, class I, class C> LM_INLINE void scatter_add(T* p, I index, V v, C c) {
+  constexpr int N = lanes<V>::value;
+  typedef vec<elem<V>, 1> S;
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) {
+    S add;
+    add[0] = v[k];
+    mem<S, T>::store(p + index[k], mem<S, T>::load(p + index[k], all_lanes{}) + add, all_lanes{});
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------- 3 lanes
+template <class V> LM_INLINE V absolute(V x) {
+  if constexpr (is_float<elem<V>>::value) {
+    typedef typename int_of<sizeof(elem<V>)>::u U;
+    return bits<V>(bits<uints<V>>(x) & U(~U(0) >> 1));
+  } else {
+    return x < V{} ? -x : x;
+  }
+}
+template <class V> LM_INLINE V copysign(V mag, V sign) {
+  typedef typename int_of<sizeof(elem<V>)>::u U;
+  return bits<V>((bits<uints<V>>(mag) & U(~U(0) >> 1)) | (bits<uints<V>>(sign) & ~U(~U(0) >> 1)));
+}
+template <class V> LM_INLINE ints<V> signbit(V x) { return bits<ints<V>>(x) < ints<V>{}; }
+// NaN wins, as in eager's maximum / minimum; the first operand's NaN is the one kept.
+template <class V> LM_INLINE V maximum(V a, V b) {
+  if constexpr (is_float<elem<V>>::value) return select<V>((a > b) | (a != a), a, b);
+  else return a > b ? a : b;
+}
+template <class V> LM_INLINE V minimum(V a, V b) {
+  if constexpr (is_float<elem<V>>::value) return select<V>((a < b) | (a != a), a, b);
+  else return a < b ? a : b;
+}
+template <class V> LM_INLINE V sign(V x) {
+  if constexpr (is_float<elem<V>>::value) {
+    V zero = {};
+    return select<V>(x > zero, zero + 1, select<V>(x < zero, zero - 1, zero));  // sign(NaN) is 0 in eager
+  } else {
+    return cvt<V>(-cvt<ints<V>>(x > V{})) + cvt<V>(cvt<ints<V>>(x < V{}));
+  }
+}
+template <class V, class F> LM_INLINE V map(V x, F f) {
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = f(x[k]);
+  return r;
+}
+template <class V, class F> LM_INLINE V map(V x, V y, F f) {
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = f(x[k], y[k]);
+  return r;
+}
+
+// ----------------------------------------------------------------------------------------------------- 4 arithmetic
+// Float to integer as eager's scalar cast: truncation; NaN and out-of-range values give the x86 answer (the smallest integer).
+template <class To, class From> LM_INLINE To to_int(From x) {
+  if constexpr (sizeof(elem<To>) <= 4) {
+    typedef vec<i64, lanes<To>::value> L;
+    (void)sizeof(L);
+    if constexpr (sizeof(elem<To>) == 4) return cvt<To>(cvt<L>(x));
+    else return cvt<To>(cvt<vec<i32, lanes<To>::value>>(x));
+  } else {
+    return cvt<To>(x);
+  }
+}
+// Narrow integers live in i32 lanes; wrap_to<i8> and friends put a value back into range after an operator.
+template <class T, class V> LM_INLINE V wrap_to(V x) {
+  if constexpr (sizeof(T) == sizeof(elem<V>)) return x;
+  else {
+    constexpr int s = int(8 * (sizeof(elem<V>) - sizeof(T)));
+    if constexpr (T(-1) < T(0)) return (x << s) >> s;
+    else return bits<V>((bits<uints<V>>(x) << s) >> s);
+  }
+}
+template <class T> LM_INLINE T int_div(T a, T b) { return b == 0 ? T(0) : (T(-1) < T(0) && b == T(-1)) ? T(0 - u64(a)) : T(a / b); }
+template <class T> LM_INLINE T int_rem(T a, T b) { return (b == 0 || (T(-1) < T(0) && b == T(-1))) ? T(0) : T(a % b); }
+template <class T> LM_INLINE T floor_div(T a, T b) {
+  T q = int_div(a, b);
+  return T(q - (int_rem(a, b) != 0 && (int_rem(a, b) < 0) != (b < 0)));
+}
+template <class T> LM_INLINE T floor_rem(T a, T b) {
+  T r = int_rem(a, b);
+  return (r != 0 && ((r < 0) != (b < 0))) ? T(r + b) : r;
+}
+template <class T> LM_INLINE T shift_left(T a, T b, int width) { return (b < 0 || b >= T(width)) ? T(0) : T(u64(a) << b); }
+template <class T> LM_INLINE T shift_right(T a, T b, int width) {
+  if (b < 0 || b >= T(width)) return a < 0 ? T(-1) : T(0);
+  return T(a >> b);
+}
+template <class T> LM_INLINE T int_pow(T a, T b) {
+  if (b < 0) return a == 1 ? T(1) : a == T(-1) ? ((b & 1) ? T(-1) : T(1)) : T(0);
+  u64 r = 1, x = u64(a), e = u64(b);
+  for (; e; e >>= 1, x *= x)
+    if (e & 1) r *= x;
+  return T(r);
+}
+template <class V> LM_INLINE V vint_div(V a, V b) { return map(a, b, [](auto x, auto y) { return int_div(x, y); }); }
+template <class V> LM_INLINE V vint_rem(V a, V b) { return map(a, b, [](auto x, auto y) { return int_rem(x, y); }); }
+template <class V> LM_INLINE V vfloor_div(V a, V b) { return map(a, b, [](auto x, auto y) { return floor_div(x, y); }); }
+template <class V> LM_INLINE V vfloor_rem(V a, V b) { return map(a, b, [](auto x, auto y) { return floor_rem(x, y); }); }
+template <class V> LM_INLINE V vint_pow(V a, V b) { return map(a, b, [](auto x, auto y) { return int_pow(x, y); }); }
+template <class V> LM_INLINE V vshl(V a, V b, int w) { return map(a, b, [w](auto x, auto y) { return shift_left(x, y, w); }); }
+template <class V> LM_INLINE V vshr(V a, V b, int w) { return map(a, b, [w](auto x, auto y) { return shift_right(x, y, w); }); }
+
+extern "C" {
+float fmaf(float, float, float); float sqrtf(float); float fmodf(float, float); float powf(float, float); float sinf(float); float cosf(float);
+float tanf(float); float asinf(float); float acosf(float); float atanf(float); float sinhf(float); float coshf(float); float asinhf(float);
+float acoshf(float); float atanhf(float); float lgammaf(float); float tgammaf(float); float erfcf(float); float hypotf(float, float);
+float atan2f(float, float); float nextafterf(float, float); float ldexpf(float, int); float frexpf(float, int*);
+double fma(double, double, double); double sqrt(double); double fmod(double, double); double pow(double, double); double sin(double);
+double cos(double); double tan(double); double asin(double); double acos(double); double atan(double); double sinh(double); double cosh(double);
+double asinh(double); double acosh(double); double atanh(double); double lgamma(double); double tgamma(double); double erf(double);
+double erfc(double); double hypot(double, double); double atan2(double, double); double nextafter(double, double); double exp(double);
+double exp2(double); double expm1(double); double log(double); double log2(double); double log10(double); double log1p(double); double tanh(double);
+double ldexp(double, int); double frexp(double, int*); float log10f(float);
+}
+
+#if defined(__clang__)
+template <class V> LM_INLINE V fma_(V a, V b, V c) { return __builtin_elementwise_fma(a, b, c); }
+template <class V> LM_INLINE V sqrt_(V x) { return map(x, [](elem<V> v) { return __builtin_sqrt(v); }); }
+template <int N> LM_INLINE vec<f32, N> sqrt_(vec<f32, N> x) { return map(x, [](f32 v) { return __builtin_sqrtf(v); }); }
+#else
+template <class V> struct hw {  // no fma instruction for this shape: the polynomials tolerate two roundings
+  static LM_INLINE V fma(V a, V b, V c) { return a * b + c; }
+  static LM_INLINE V sqrt(V x) {
+    if constexpr (sizeof(elem<V>) == 4) return map(x, [](f32 v) { return __builtin_sqrtf(v); });
+    else return map(x, [](f64 v) { return __builtin_sqrt(v); });
+  }
+};
+#if defined(__AVX512F__)
+template <> struct hw<vec<f32, 16>> {
+  typedef vec<f32, 16> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4); }
+  static LM_INLINE V sqrt(V x) { return __builtin_ia32_sqrtps512_mask(x, x, (unsigned short)-1, 4); }
+};
+template <> struct hw<vec<f64, 8>> {
+  typedef vec<f64, 8> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_ia32_vfmaddpd512_mask(a, b, c, (unsigned char)-1, 4); }
+  static LM_INLINE V sqrt(V x) { return __builtin_ia32_sqrtpd512_mask(x, x, (unsigned char)-1, 4); }
+};
+template <> struct hw<vec<f64, 16>> {
+  typedef vec<f64, 16> V;
+  typedef vec<f64, 8> H;
+  struct halves { H lo, hi; };
+  static LM_INLINE V fma(V a, V b, V c) {
+    halves x = bits<halves>(a), y = bits<halves>(b), z = bits<halves>(c);
+    return bits<V>(halves{hw<H>::fma(x.lo, y.lo, z.lo), hw<H>::fma(x.hi, y.hi, z.hi)});
+  }
+  static LM_INLINE V sqrt(V a) {
+    halves x = bits<halves>(a);
+    return bits<V>(halves{hw<H>::sqrt(x.lo), hw<H>::sqrt(x.hi)});
+  }
+};
+#endif
+#if defined(__FMA__) && defined(__AVX__)
+template <> struct hw<vec<f32, 8>> {
+  typedef vec<f32, 8> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+  static LM_INLINE V sqrt(V x) { return __builtin_ia32_sqrtps256(x); }
+};
+template <> struct hw<vec<f64, 4>> {
+  typedef vec<f64, 4> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_ia32_vfmaddpd256(a, b, c); }
+  static LM_INLINE V sqrt(V x) { return __builtin_ia32_sqrtpd256(x); }
+};
+template <> struct hw<vec<f32, 4>> {
+  typedef vec<f32, 4> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_ia32_vfmaddps(a, b, c); }
+  static LM_INLINE V sqrt(V x) { return __builtin_ia32_sqrtps(x); }
+};
+#elif defined(__aarch64__)
+template <> struct hw<vec<f32, 4>> {
+  typedef vec<f32, 4> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_aarch64_fmav4sf(a, b, c); }
+  static LM_INLINE V sqrt(V x) { return __builtin_aarch64_sqrtv4sf(x); }
+};
+template <> struct hw<vec<f64, 2>> {
+  typedef vec<f64, 2> V;
+  static LM_INLINE V fma(V a, V b, V c) { return __builtin_aarch64_fmav2df(a, b, c); }
+  static LM_INLINE V sqrt(V x) { return __builtin_aarch64_sqrtv2df(x); }
+};
+#endif
+template <class V> LM_INLINE V fma_(V a, V b, V c) { return hw<V>::fma(a, b, c); }
+template <class V> LM_INLINE V sqrt_(V x) { return hw<V>::sqrt(x); }
+#endif
+template <class V> LM_INLINE V fmas(V a, V b, elem<V> c) { return fma_<V>(a, b, splat<V>(c)); }
+
+// Nearest even through the "add and subtract 2^mantissa" trick (exact while -fassociative-math is off).
+template <class V> LM_INLINE V rint_(V x) {
+  constexpr elem<V> magic = sizeof(elem<V>) == 4 ? elem<V>(8388608.0) : elem<V>(4503599627370496.0);
+  V a = absolute(x), r = copysign<V>((a + magic) - magic, x);
+  return select<V>(a < magic, r, x);
+}
+template <class V> LM_INLINE V trunc_(V x) {
+  constexpr elem<V> magic = sizeof(elem<V>) == 4 ? elem<V>(8388608.0) : elem<V>(4503599627370496.0);
+  V a = absolute(x), r = (a + magic) - magic;
+  r = select<V>(r > a, r - 1, r);
+  return select<V>(a < magic, copysign<V>(r, x), x);
+}
+template <class V> LM_INLINE V floor_(V x) {
+  V r = rint_(x);
+  return copysign<V>(select<V>(r > x, r - 1, r), x);
+}
+template <class V> LM_INLINE V ceil_(V x) {
+  V r = rint_(x);
+  return copysign<V>(select<V>(r < x, r + 1, r), x);
+}
+
+// ---------------------------------------------------------------------------------------------------- 5 vector math
+// 2^n for a vector of whole numbers held as floats, n in [-252, 254] (float) or [-2044, 2046] (double): two factors, so that
+// results below the normal range round once and nothing is flushed.
+template <class V> LM_INLINE V scale2(V p, V n) {
+  constexpr int mant = sizeof(elem<V>) == 4 ? 23 : 52, bias = sizeof(elem<V>) == 4 ? 127 : 1023;
+  ints<V> k = cvt<ints<V>>(n), h = k >> 1;
+  V a = bits<V>((h + bias) << mant), b = bits<V>((k - h + bias) << mant);
+  return p * a * b;
+}
+template <class V> struct expo;  // exp(r) - 1 - r on |r| <= ln2/2, and the constants of its range reduction
+template <int N> struct expo_f32 {
+  typedef vec<f32, N> V;
+  static LM_INLINE V tail(V r) {
+    V p = fmas(r, splat<V>(0.001394656195f), 0.008369223508f);
+    p = fmas(p, r, 0.04166626152f);
+    p = fmas(p, r, 0.1666651538f);
+    p = fmas(p, r, 0.5000000081f);
+    return p * r * r;
+  }
+  static constexpr f32 lo = -104.5f, hi = 89.f, ln2_hi = 0.693359375f, ln2_lo = -2.12194440e-4f, log2e = 1.44269504f;
+};
+template <int N> struct expo_f64 {
+  typedef vec<f64, N> V;
+  static LM_INLINE V tail(V r) {
+    V p = fmas(r, splat<V>(2.0924596060647945551e-9), 2.5112575199224824494e-8);
+    p = fmas(p, r, 2.7557241228730171948e-7);
+    p = fmas(p, r, 2.7557233186138299516e-6);
+    p = fmas(p, r, 0.000024801587364178479069);
+    p = fmas(p, r, 0.00019841269898232815388);
+    p = fmas(p, r, 0.0013888888888863462057);
+    p = fmas(p, r, 0.0083333333333161921596);
+    p = fmas(p, r, 0.041666666666666714273);
+    p = fmas(p, r, 0.16666666666666684719);
+    p = fmas(p, r, 0.4999999999999999997);
+    return p * r * r;
+  }
+  static constexpr f64 lo = -746., hi = 710., ln2_hi = 0.693147180369123816490, ln2_lo = 1.90821492927058770002e-10,
+                       log2e = 1.4426950408889634;
+};
+template <class V, int B> struct expo_pick;
+template <class V> struct expo_pick<V, 4> { typedef expo_f32<lanes<V>::value> type; };
+template <class V> struct expo_pick<V, 8> { typedef expo_f64<lanes<V>::value> type; };
+template <class V> using expo_of = typename expo_pick<V, sizeof(elem<V>)>::type;
+
+template <class V> LM_INLINE V exp_(V x) {
+  typedef expo_of<V> E;
+  V c = select<V>(x < E::lo, splat<V>(E::lo), x);
+  c = select<V>(c > E::hi, splat<V>(E::hi), c);  // a NaN passes both
+  V n = rint_(c * E::log2e);
+  V r = fmas(n, splat<V>(-E::ln2_hi), 0);
+  r = fma_<V>(n, splat<V>(-E::ln2_lo), c + r);
+  V p = 1 + (r + E::tail(r));
+  ints<V> nan = x != x;
+  return select<V>(nan, x, scale2<V>(p, select<V>(nan, V{}, n)));
+}
+template <class V> LM_INLINE V expm1_(V x) {
+  typedef expo_of<V> E;
+  constexpr elem<V> floor_at = sizeof(elem<V>) == 4 ? elem<V>(-40) : elem<V>(-80);
+  V c = select<V>(x < floor_at, splat<V>(floor_at), x);
+  c = select<V>(c > E::hi, splat<V>(E::hi), c);
+  V n = rint_(c * E::log2e);
+  V r = fma_<V>(n, splat<V>(-E::ln2_lo), c + n * (-E::ln2_hi));
+  ints<V> nan = x != x;
+  n = select<V>(nan, V{}, n);
+  V p = r + E::tail(r);                       // exp(r) - 1
+  // 2^n may overflow on its own at the top of the range: halve it and double at the end.
+  V s = scale2<V>(splat<V>(1), n - 1);
+  V y = (p * s + (s - elem<V>(0.5))) * 2;
+  y = select<V>(x == 0, x, y);
+  return select<V>(nan, x, y);
+}
+template <class V> LM_INLINE V exp2_(V x) {
+  typedef expo_of<V> E;
+  constexpr elem<V> lo = sizeof(elem<V>) == 4 ? elem<V>(-151) : elem<V>(-1076), hi = sizeof(elem<V>) == 4 ? elem<V>(129) : elem<V>(1025);
+  V c = select<V>(x < lo, splat<V>(lo), x);
+  c = select<V>(c > hi, splat<V>(hi), c);
+  V n = rint_(c), f = c - n;
+  V r = f * elem<V>(0.6931471805599453094172321);
+  V p = 1 + (r + E::tail(r));
+  ints<V> nan = x != x;
+  return select<V>(nan, x, scale2<V>(p, select<V>(nan, V{}, n)));
+}
+
+// x = m * 2^e, m in [sqrt(1/2), sqrt(2)), for positive finite x, subnormals included.
+template <class V> LM_INLINE V split_log(V x, V& e) {
+  constexpr int mant = sizeof(elem<V>) == 4 ? 23 : 52;
+  typedef typename int_of<sizeof(elem<V>)>::s S;
+  constexpr S half_root = sizeof(elem<V>) == 4 ? S(0x3f3504f3) : S(0x3fe6a09e667f3bcdLL);
+  constexpr elem<V> tiny = sizeof(elem<V>) == 4 ? elem<V>(1.17549435e-38) : elem<V>(2.2250738585072014e-308);
+  constexpr elem<V> up = sizeof(elem<V>) == 4 ? elem<V>(33554432.) : elem<V>(18014398509481984.);
+  constexpr elem<V> up_e = sizeof(elem<V>) == 4 ? elem<V>(25) : elem<V>(54);
+  ints<V> sub = x < tiny;
+  x = select<V>(sub, x * up, x);
+  ints<V> k = (bits<ints<V>>(x) - half_root) >> mant;
+  e = cvt<V>(k) - select<V>(sub, splat<V>(up_e), V{});
+  return bits<V>(bits<ints<V>>(x) - (k << mant));
+}
+template <class V> LM_INLINE V log_edges(V x, V y) {
+  constexpr elem<V> inf = elem<V>(__builtin_inf());
+  y = select<V>(x == 0, splat<V>(-inf), y);
+  y = select<V>(x < 0, splat<V>(elem<V>(__builtin_nan(""))), y);
+  return select<V>((x == inf) | (x != x), x, y);
+}
+// log(1 + f) + e * ln2 + c, for f = m - 1
+template <class V> LM_INLINE V log_core(V f, V e, V c) {
+  if constexpr (sizeof(elem<V>) == 4) {
+    V p = fmas(f, splat<V>(0.06800912116f), -0.1172660479f);
+    p = fmas(p, f, 0.1189098947f);
+    p = fmas(p, f, -0.1239644514f);
+    p = fmas(p, f, 0.1421776258f);
+    p = fmas(p, f, -0.1666851261f);
+    p = fmas(p, f, 0.2000224652f);
+    p = fmas(p, f, -0.2500000056f);
+    p = fmas(p, f, 0.3333331012f);
+    V z = f * f;
+    V y = fma_<V>(p * f, z, fma_<V>(e, splat<V>(-2.12194440e-4f), c));
+    y = fma_<V>(z, splat<V>(-0.5f), y);
+    return fma_<V>(e, splat<V>(0.693359375f), f + y);
+  } else {
+    V s = f / (f + 2), z = s * s;
+    V p = fmas(z, splat<V>(0.13268314322523050893), 0.13248231508682199399);
+    p = fmas(p, z, 0.15387175508441496323);
+    p = fmas(p, z, 0.18181773693920252723);
+    p = fmas(p, z, 0.22222222672021239179);
+    p = fmas(p, z, 0.28571428568912607283);
+    p = fmas(p, z, 0.40000000000006817603);
+    p = fmas(p, z, 0.6666666666666666032);
+    V half = f * f * 0.5;  // log(1+f) = f - f²/2 + s (f²/2 + z P(z)): the big term stays exact
+    V y = s * (half + z * p);
+    y = fma_<V>(e, splat<V>(1.90821492927058770002e-10), y + c);
+    return e * 0.693147180369123816490 + (f - (half - y));
+  }
+}
+template <class V> LM_INLINE V log_(V x) {
+  V e, m = split_log<V>(x, e);
+  return log_edges<V>(x, log_core<V>(m - 1, e, V{}));
+}
+template <class V> LM_INLINE V log1p_(V x) {
+  V u = x + 1, e, m = split_log<V>(u, e);
+  V lost = select<V>(absolute(x) > 1, 1 - (u - x), x - (u - 1));
+  constexpr elem<V> inf = elem<V>(__builtin_inf());
+  V y = log_core<V>(m - 1, e, select<V>(u == inf, V{}, lost / u));
+  y = select<V>(absolute(x) < (sizeof(elem<V>) == 4 ? elem<V>(1e-10) : elem<V>(1e-18)), x, y);
+  y = select<V>(x == -1, splat<V>(-inf), y);
+  y = select<V>(x < -1, splat<V>(elem<V>(__builtin_nan(""))), y);
+  return select<V>((x == inf) | (x != x), x, y);
+}
+
+// Double lanes for single-precision arguments: one rounding at the end.
+template <int N> LM_INLINE vec<f64, N> log2_wide(vec<f32, N> x) {  // x > 0 and finite
+  typedef vec<f64, N> D;
+  D w = cvt<D>(x), e, m = split_log<D>(w, e);
+  D f = m - 1, s = f / (f + 2), z = s * s;
+  D p = fmas(z, splat<D>(0.24314838868012265), 0.26142527823018381);
+  p = fmas(p, z, 0.32061696473833238);
+  p = fmas(p, z, 0.41219839404374731);
+  p = fmas(p, z, 0.57707801729600134);
+  p = fmas(p, z, 0.96179669392422338);
+  p = fmas(p, z, 2.8853900817779273);
+  return fma_<D>(p, s, e);
+}
+template <int N> LM_INLINE vec<f64, N> exp2_wide(vec<f64, N> x) {  // |x| < 1000
+  typedef vec<f64, N> D;
+  D n = rint_(x), r = x - n;
+  D p = fmas(r, splat<D>(1.3259823331369595e-6), 1.5310311146606473e-5);
+  p = fmas(p, r, 0.00015403432969943375);
+  p = fmas(p, r, 0.0013333449696144705);
+  p = fmas(p, r, 0.0096181291949839121);
+  p = fmas(p, r, 0.055504109421175061);
+  p = fmas(p, r, 0.24022650695635951);
+  p = fmas(p, r, 0.69314718054570451);
+  p = fmas(p, r, 1.0000000000000138);
+  return p * bits<D>((cvt<vec<i64, N>>(n) + 1023) << 52);
+}
+template <class V> LM_INLINE V log2_(V x) {
+  if constexpr (sizeof(elem<V>) == 4) return log_edges<V>(x, cvt<V>(log2_wide<lanes<V>::value>(x)));
+  else return map(x, [](f64 v) { return log2(v); });
+}
+template <class V> LM_INLINE V log10_(V x) {
+  if constexpr (sizeof(elem<V>) == 4)
+    return log_edges<V>(x, cvt<V>(log2_wide<lanes<V>::value>(x) * 0.30102999566398119521));
+  else return map(x, [](f64 v) { return log10(v); });
+}
+template <class V> LM_INLINE V pow_(V x, V y) {
+  if constexpr (sizeof(elem<V>) == 4) {
+    constexpr int N = lanes<V>::value;
+    typedef vec<f64, N> D;
+    constexpr f32 inf = __builtin_inff();
+    V a = absolute(x);
+    ints<V> easy = (a > 0) & (a < inf) & (absolute(y) < inf);
+    D t = log2_wide<N>(select<V>(easy, a, splat<V>(1))) * cvt<D>(select<V>(easy, y, V{}));
+    t = select<D>(t > 200, splat<D>(200), t);
+    t = select<D>(t < -200, splat<D>(-200), t);
+    V r = cvt<V>(exp2_wide<N>(t));
+    V whole = trunc_(y), half = y * 0.5f;
+    ints<V> odd = (whole == y) & (trunc_(half) != half);
+    r = select<V>((x < 0) & odd, -r, r);
+    r = select<V>((x < 0) & (whole != y), splat<V>(__builtin_nanf("")), r);
+    bool rest = false;
+    for (int k = 0; k < N; ++k) rest |= !easy[k];
+    if (__builtin_expect(rest, 0))
+      for (int k = 0; k < N; ++k)
+        if (!easy[k]) r[k] = powf(x[k], y[k]);
+    return r;
+  } else {
+    return map(x, y, [](f64 a, f64 b) { return pow(a, b); });
+  }
+}
+// sin (Quarter = 0) and cos (Quarter = 1): reduction by pi/2 in double, exact enough below 1e7; libm lanes beyond.
+template <int N> LM_INLINE vec<f32, N> sincos_f32(vec<f32, N> x, int quarter) {
+  typedef vec<f64, N> D;
+  typedef vec<f32, N> V;
+  ints<V> big = ~(absolute(x) < 1e7f);
+  D w = cvt<D>(select<V>(big, V{}, x));
+  D n = rint_(w * 0.63661977236758134308);
+  D r = fma_<D>(n, splat<D>(-6.123233995736766e-17), fma_<D>(n, splat<D>(-1.5707963267948966), w));
+  D z = r * r;
+  D s = fmas(z, splat<D>(2.7249902525958409e-6), -0.00019840086614277844);
+  s = fmas(s, z, 0.0083333318746482402);
+  s = fmas(s, z, -0.16666666663855826);
+  s = fma_<D>(s * z, r, r);
+  D c = fmas(z, splat<D>(2.4463770328904252e-5), -0.0013887589092885497);
+  c = fmas(c, z, 0.041666650645462046);
+  c = fmas(c, z, -0.49999999969130769);
+  c = fmas(c, z, 1);
+  vec<i64, N> q = cvt<vec<i64, N>>(n) + quarter;
+  D y = select<D>((q & 1) != 0, c, s);
+  y = select<D>((q & 2) != 0, -y, y);
+  V out = cvt<V>(y);
+  if (!quarter) out = select<V>(x == 0, x, out);
+  bool rest = false;
+  for (int k = 0; k < N; ++k) rest |= big[k] != 0;
+  if (__builtin_expect(rest, 0))
+    for (int k = 0; k < N; ++k)
+      if (big[k]) out[k] = quarter ? cosf(x[k]) : sinf(x[k]);
+  return out;
+}
+template <class V> LM_INLINE V sin_(V x) {
+  if constexpr (sizeof(elem<V>) == 4) return sincos_f32<lanes<V>::value>(x, 0);
+  else return map(x, [](f64 v) { return sin(v); });
+}
+template <class V> LM_INLINE V cos_(V x) {
+  if constexpr (sizeof(elem<V>) == 4) return sincos_f32<lanes<V>::value>(x, 1);
+  else return map(x, [](f64 v) { return cos(v); });
+}
+template <class V> LM_INLINE V tanh_(V x) {
+  if constexpr (sizeof(elem<V>) == 4) {
+    V a = absolute(x), z = x * x;
+    V p = fmas(z, splat<V>(-0.005696450773f), 0.02063132688f);
+    p = fmas(p, z, -0.053737239f);
+    p = fmas(p, z, 0.1333140987f);
+    p = fmas(p, z, -0.3333328052f);
+    V small = fma_<V>(p * z, x, x);
+    V big = 1 - 2 / (exp_<V>(a + a) + 1);
+    return select<V>(a < 0.625f, small, copysign<V>(big, x));
+  } else {
+    V a = absolute(x), t = expm1_<V>(-2 * a);
+    return select<V>(x == 0, x, copysign<V>(-t / (t + 2), x));
+  }
+}
+template <class V> LM_INLINE V sigmoid_(V x) {  // accurate on both sides: exp(-|x|) never overflows
+  V e = exp_<V>(-absolute(x));
+  V r = select<V>(x < 0, e, splat<V>(1)) / (1 + e);
+  return select<V>(x != x, x, r);
+}
+template <class V> LM_INLINE V erf_(V x) {
+  if constexpr (sizeof(elem<V>) == 4) {
+    V a = absolute(x), z = x * x;
+    V p = fmas(z, splat<V>(8.365941057e-5f), -0.0008142225009f);
+    p = fmas(p, z, 0.005201043427f);
+    p = fmas(p, z, -0.02685942905f);
+    p = fmas(p, z, 0.1128369664f);
+    p = fmas(p, z, -0.3761263386f);
+    p = fmas(p, z, 0.1283791667f);
+    V small = fma_<V>(p, x, x);
+    V t = select<V>(a > 4, splat<V>(4), a);
+    V q = fmas(t, splat<V>(-5.131676473e-7f), -2.386465289e-5f);
+    q = fmas(q, t, 0.000590786889f);
+    q = fmas(q, t, -0.005907108377f);
+    q = fmas(q, t, 0.03603215487f);
+    q = fmas(q, t, -0.1559705083f);
+    q = fmas(q, t, -0.9139033085f);
+    q = fmas(q, t, -1.629473835f);
+    q = fmas(q, t, 0.000239499917f);
+    V big = copysign<V>(1 - exp2_<V>(q), x);
+    return select<V>(a < 0.92f, small, select<V>(x != x, x, big));
+  } else {
+    return map(x, [](f64 v) { return erf(v); });
+  }
+}
+#define LM_LIBM1(name, single, dbl)                                            \
+  template <class V> LM_INLINE V name(V x) {                                   \
+    if constexpr (sizeof(elem<V>) == 4) return map(x, [](f32 v) { return single(v); }); \
+    else return map(x, [](f64 v) { return dbl(v); });                          \
+  }
+#define LM_LIBM2(name, single, dbl)                                            \
+  template <class V> LM_INLINE V name(V x, V y) {                              \
+    if constexpr (sizeof(elem<V>) == 4) return map(x, y, [](f32 a, f32 b) { return single(a, b); }); \
+    else return map(x, y, [](f64 a, f64 b) { return dbl(a, b); });             \
+  }
+LM_LIBM1(tan_, tanf, tan) LM_LIBM1(asin_, asinf, asin) LM_LIBM1(acos_, acosf, acos) LM_LIBM1(atan_, atanf, atan)
+LM_LIBM1(sinh_, sinhf, sinh) LM_LIBM1(cosh_, coshf, cosh) LM_LIBM1(asinh_, asinhf, asinh) LM_LIBM1(acosh_, acoshf, acosh)
+LM_LIBM1(atanh_, atanhf, atanh) LM_LIBM1(lgamma_, lgammaf, lgamma) LM_LIBM1(erfc_, erfcf, erfc)
+LM_LIBM2(fmod_, fmodf, fmod) LM_LIBM2(hypot_, hypotf, hypot) LM_LIBM2(atan2_, atan2f, atan2) LM_LIBM2(nextafter_, nextafterf, nextafter)
+template <class V> LM_INLINE V rsqrt_(V x) { return 1 / sqrt_<V>(x); }
+template <class V> LM_INLINE V float_rem(V a, V b) {  // the sign of the divisor, as Python's %
+  V r = fmod_<V>(a, b);
+  return select<V>((r != 0) & ((r < 0) != (b < 0)), r + b, r);
+}
+template <class V> LM_INLINE V float_floor_div(V a, V b) {
+  V m = fmod_<V>(a, b), d = (a - m) / b;
+  d = select<V>((m != 0) & ((b < 0) != (m < 0)), d - 1, d);
+  V f = floor_<V>(d);
+  f = select<V>(d - f > elem<V>(0.5), f + 1, f);
+  f = select<V>(d == 0, copysign<V>(V{}, a / b), f);
+  return select<V>(b == 0, a / b, f);
+}
+
+// --------------------------------------------------------------------------------------------------- 6 accumulators
+// acc.push(slot<K>{}, value, lanes): K names one of U independent partial results (the loop is unrolled U times).
+// acc.spill(): called every few hundred steps. acc.lanes_result(): a vector, lane by lane. acc.result(): one number.
+template <class V, bool Floating> struct sum_store;
+template <class V> struct sum_store<V, false> {
+  V total = {};
+  LM_INLINE void add(V v) { total += v; }
+  LM_INLINE V get() const { return total; }
+  LM_INLINE elem<V> all() const {
+    elem<V> r = 0;
+    for (int k = 0; k < lanes<V>::value; ++k) r = elem<V>(u64(r) + u64(total[k]));
+    return r;
+  }
+};
+template <class V> struct sum_store<V, true> {  // long sums carry on in double, so the error does not grow with the length
+  typedef vec<f64, lanes<V>::value> D;
+  D total = {};
+  LM_INLINE void add(V v) { total += cvt<D>(v); }
+  LM_INLINE V get() const { return cvt<V>(total); }
+  LM_INLINE elem<V> all() const {
+    D t = total;
+    for (int w = lanes<V>::value / 2; w; w /= 2)
+      for (int k = 0; k < w; ++k) t[k] += t[k + w];
+    return elem<V>(t[0]);
+  }
+};
+template <class V, int U = 1> struct sum_acc {
+  V part[U] = {};
+  sum_store<V, is_float<elem<V>>::value> store;
+  template <int K, class C> LM_INLINE void push(slot<K>, V v, C c) { part[K] += masked(v, c); }
+  static LM_INLINE V masked(V v, all_lanes) { return v; }
+  static LM_INLINE V masked(V v, int n) { return pick<V>(first_lanes<lanes<V>::value>(n), v, V{}); }
+  LM_INLINE void spill() {
+    for (int k = 0; k < U; ++k) store.add(part[k]), part[k] = V{};
+  }
+  LM_INLINE V lanes_result() { return spill(), store.get(); }
+  LM_INLINE elem<V> result() { return spill(), store.all(); }
+};
+template <class V> struct op_prod {
+  static LM_INLINE V unit() { return splat<V>(1); }
+  static LM_INLINE V join(V a, V b) { return a * b; }
+};
+template <class T> struct extremes;
+template <> struct extremes<f32> { static constexpr f32 low = -__builtin_inff(), high = __builtin_inff(); };
+template <> struct extremes<f64> { static constexpr f64 low = -__builtin_inf(), high = __builtin_inf(); };
+template <> struct extremes<i32> { static constexpr i32 low = -2147483647 - 1, high = 2147483647; };
+template <> struct extremes<i64> { static constexpr i64 low = -9223372036854775807LL - 1, high = 9223372036854775807LL; };
+template <class V> struct op_max {
+  static LM_INLINE V unit() { return splat<V>(extremes<elem<V>>::low); }
+  static LM_INLINE V join(V a, V b) { return maximum<V>(a, b); }
+};
+template <class V> struct op_min {
+  static LM_INLINE V unit() { return splat<V>(extremes<elem<V>>::high); }
+  static LM_INLINE V join(V a, V b) { return minimum<V>(a, b); }
+};
+template <class V> struct op_any {  // masks
+  static LM_INLINE V unit() { return V{}; }
+  static LM_INLINE V join(V a, V b) { return a | b; }
+};
+template <class V> struct op_all {
+  static LM_INLINE V unit() { return ~V{}; }
+  static LM_INLINE V join(V a, V b) { return a & b; }
+};
+template <class V> struct op_xor {
+  static LM_INLINE V unit() { return V{}; }
+  static LM_INLINE V join(V a, V b) { return a ^ b; }
+};
+template <class Op, class V, int U = 1> struct fold_acc {
+  V part[U];
+  LM_INLINE fold_acc() {
+    for (int k = 0; k < U; ++k) part[k] = Op::unit();
+  }
+  template <int K, class C> LM_INLINE void push(slot<K>, V v, C c) { part[K] = Op::join(part[K], masked(v, c)); }
+  static LM_INLINE V masked(V v, all_lanes) { return v; }
+  static LM_INLINE V masked(V v, int n) { return pick<V>(first_lanes<lanes<V>::value>(n), v, Op::unit()); }
+  LM_INLINE void spill() {}
+  LM_INLINE V lanes_result() {
+    V r = part[0];
+    for (int k = 1; k < U; ++k) r = Op::join(r, part[k]);
+    return r;
+  }
+  LM_INLINE elem<V> result() {
+    V r = lanes_result();
+    typedef vec<elem<V>, 1> S;
+    for (int w = lanes<V>::value / 2; w; w /= 2)
+      for (int k = 0; k < w; ++k) {
+        V a = splat<V>(r[k]), b = splat<V>(r[k + w]);
+        r[k] = Op::join(a, b)[0];
+      }
+    (void)sizeof(S);
+    return r[0];
+  }
+};
+
+// Welford: eight values a lane are gathered, their mean and squared distance are exact two-pass numbers, then joined (Chan).
+template <class V> struct welford_acc {
+  static constexpr int B = 8, N = lanes<V>::value;
+  V buf[B], mean = {}, m2 = {};
+  V weight = {};
+  int held = 0;
+  LM_INLINE void flush() {
+    if (!held) return;
+    V s = buf[0];
+    for (int k = 1; k < held; ++k) s += buf[k];
+    V bm = s / elem<V>(held), bq = {};
+    for (int k = 0; k < held; ++k) bq += (buf[k] - bm) * (buf[k] - bm);
+    join(bm, bq, splat<V>(elem<V>(held)));
+    held = 0;
+  }
+  LM_INLINE void join(V bm, V bq, V bw) {
+    V w = weight + bw, d = bm - mean;
+    V share = select<V>(w == 0, V{}, bw / w);
+    mean = select<V>(weight == 0, bm, mean + d * share);
+    m2 += bq + select<V>((weight == 0) | (bw == 0), V{}, d * d * (weight * share));
+    weight = w;
+  }
+  template <int K> LM_INLINE void push(slot<K>, V v, all_lanes) {
+    buf[held++] = v;
+    if (held == B) flush();
+  }
+  template <int K> LM_INLINE void push(slot<K>, V v, int n) {
+    flush();
+    mask<N> on = first_lanes<N>(n);
+    join(pick<V>(on, v, mean), V{}, pick<V>(on, splat<V>(1), V{}));
+  }
+  LM_INLINE void push_parts(V bm, V bq, V bw) { flush(), join(bm, bq, bw); }
+  LM_INLINE void spill() {}
+  LM_INLINE void reduce(elem<V>& out_mean, elem<V>& out_m2, elem<V>& out_weight) {
+    flush();
+    f64 mu = 0, q = 0, w = 0;
+    for (int k = 0; k < N; ++k) {
+      f64 bw = weight[k], bm = mean[k], bq = m2[k];
+      if (bw == 0) continue;
+      f64 d = bm - mu, t = w + bw;
+      mu = w == 0 ? bm : mu + d * (bw / t);
+      q += bq + (w == 0 ? 0 : d * d * (w * (bw / t)));
+      w = t;
+    }
+    out_mean = elem<V>(mu), out_m2 = elem<V>(q), out_weight = elem<V>(w);
+  }
+};
+
+// Arg-reductions: the first index of the best value; a NaN is better than anything.
+template <class V, bool Max> struct arg_acc {
+  static constexpr int N = lanes<V>::value;
+  typedef vec<i64, N> I;
+  V best;
+  I where;
+  LM_INLINE arg_acc() {
+    best = splat<V>(Max ? extremes<elem<V>>::low : extremes<elem<V>>::high);
+    where = splat<I>(extremes<i64>::high);
+  }
+  static LM_INLINE ints<V> better(V a, V b) {
+    ints<V> r = Max ? a > b : a < b;
+    if constexpr (is_float<elem<V>>::value) r |= (a != a) & (b == b);
+    return r;
+  }
+  static LM_INLINE ints<V> same(V a, V b) {
+    ints<V> r = a == b;
+    if constexpr (is_float<elem<V>>::value) r |= (a != a) & (b != b);
+    return r;
+  }
+  template <int K, class C> LM_INLINE void push(slot<K>, V v, I index, C c) {
+    I on = cvt<I>(first_lanes<N>(c));
+    I take = cvt<I>(better(v, best)) | (cvt<I>(same(v, best)) & (index < where));
+    take &= on;
+    best = select<V>(cvt<ints<V>>(take), v, best);
+    where = select<I>(take, index, where);
+  }
+  LM_INLINE void spill() {}
+  LM_INLINE V lanes_result() { return best; }
+  LM_INLINE I lanes_index() { return where; }
+  LM_INLINE i64 index() {
+    int b = 0;
+    for (int k = 1; k < N; ++k) {
+      V x = splat<V>(best[k]), y = splat<V>(best[b]);
+      if (where[k] == extremes<i64>::high) continue;
+      if (where[b] == extremes<i64>::high || better(x, y)[0] || (same(x, y)[0] && where[k] < where[b])) b = k;
+    }
+    return where[b];
+  }
+  LM_INLINE elem<V> result() {
+    i64 at = index();
+    for (int k = 0; k < N; ++k)
+      if (where[k] == at) return best[k];
+    return best[0];
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- 7 loops
+// step(i, lanes, slot) over [lo, hi), N at a time, unrolled U times; the rest comes as one partial vector.
+template <int N, int U, class F, class S> LM_INLINE void vloop(i64 lo, i64 hi, F&& step, S&& spill) {
+  i64 i = lo;
+  constexpr int block = 128;
+  for (; i + i64(N) * U * block <= hi;) {
+    for (int b = 0; b < block; ++b, i += N * U) {
+      step(i, all_lanes{}, slot<0>{});
+      if constexpr (U > 1) step(i + N, all_lanes{}, slot<1>{});
+      if constexpr (U > 2) step(i + 2 * N, all_lanes{}, slot<2>{}), step(i + 3 * N, all_lanes{}, slot<3>{});
+    }
+    spill();
+  }
+  for (; i + N <= hi; i += N) step(i, all_lanes{}, slot<0>{});
+  spill();
+  if (i < hi) step(i, int(hi - i), slot<0>{});
+}
+template <int N, class F> LM_INLINE void vloop(i64 lo, i64 hi, F&& step) {
+  i64 i = lo;
+  for (; i + N <= hi; i += N) step(i, all_lanes{});
+  if (i < hi) step(i, int(hi - i));
+}
+
+extern "C" {
+void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned) __attribute__((weak));
+int omp_get_thread_num() __attribute__((weak));
+int omp_get_num_threads() __attribute__((weak));
+int omp_get_max_threads() __attribute__((weak));
+int omp_in_parallel() __attribute__((weak));
+}
+template <class F> struct par_job {
+  F* body;
+  i64 n, unit;
+  static void run(void* p) {
+    par_job* j = (par_job*)p;
+    i64 t = omp_get_thread_num(), nt = omp_get_num_threads();
+    i64 units = (j->n + j->unit - 1) / j->unit;
+    i64 lo = units * t / nt * j->unit, hi = units * (t + 1) / nt * j->unit;
+    if (hi > j->n) hi = j->n;
+    if (lo < hi) (*j->body)(lo, hi);
+  }
+};
+// body(lo, hi) over [0, n), cut at multiples of `unit`. `work`: elements touched an item; short jobs stay on this thread.
+template <class F> inline void parallel(i64 n, i64 work, i64 unit, F&& body) {
+  constexpr i64 grain = 32768;
+  i64 want = (n * work) / grain;
+  if (want > 1 && n > unit && GOMP_parallel && !omp_in_parallel()) {
+    i64 most = omp_get_max_threads(), units = (n + unit - 1) / unit;
+    i64 nt = want < most ? want : most;
+    if (nt > units) nt = units;
+    if (nt > 1) {
+      typedef typename plain<F>::type B;
+      par_job<B> job = {&body, n, unit};
+      GOMP_parallel(&par_job<B>::run, &job, unsigned(nt), 0);
+      return;
+    }
+  }
+  if (n > 0) body(i64(0), n);
+}
+
+}  // namespace lm
+#endif

@@ -1,0 +1,1 @@
+"""From prims to loop-level IR."""

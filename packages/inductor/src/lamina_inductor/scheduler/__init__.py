@@ -1,0 +1,1 @@
+"""Which loops become one kernel, in which order, in which memory."""
