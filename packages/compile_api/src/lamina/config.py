@@ -1,0 +1,78 @@
+"""Settings of the umbrella package: one frozen dataclass, read once from the environment, changed with `patch`.
+
+    with lamina.config.patch(strict=True): ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+
+def _setting(default: Any, doc: str, env: str | None = None, in_cache_key: bool = False) -> Any:
+    return field(default=default, metadata={"doc": doc, "env": env, "in_cache_key": in_cache_key})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every field has `doc`, `env` (name of the environment variable or None) and `in_cache_key` in its metadata."""
+
+    strict: bool = _setting(False, "Raise where a stage would fall back to eager.", "LAMINA_STRICT")
+    logs: str = _setting("", "Comma-separated artifacts to print, see lamina.logs.ARTIFACTS.", "LAMINA_LOGS")
+    dump_dir: str = _setting("", "Folder for numbered, runnable files of every stage.", "LAMINA_DUMP_DIR")
+    cache_dir: str = _setting("", "Folder of compiled kernels; empty: the per-user default.", "LAMINA_CACHE_DIR")
+    progress: str = _setting(
+        "auto", "Progress line for slow compiles: auto (on a terminal), on, off.", "LAMINA_PROGRESS"
+    )
+    progress_after: float = _setting(2.0, "Seconds a compile takes before the progress line shows.")
+    failure_script: bool = _setting(
+        True, "Write a script that repeats the failure, without user data, when a stage fails.", "LAMINA_FAILURE_SCRIPT"
+    )
+
+
+def _parse(kind: type, text: str) -> Any:
+    if kind is bool:
+        return text.strip().lower() not in ("", "0", "false", "no", "off")
+    return kind(text)
+
+
+def from_environment() -> Config:
+    """Build a Config from the environment variables that its fields name."""
+    values = {}
+    for f in fields(Config):
+        env = f.metadata["env"]
+        if env and os.environ.get(env) is not None:
+            values[f.name] = _parse(type(f.default), os.environ[env])
+    return Config(**values)
+
+
+_base = from_environment()
+_patched: ContextVar[Config | None] = ContextVar("lamina_config", default=None)
+
+
+def current() -> Config:
+    """Return the settings in force here."""
+    return _patched.get() or _base
+
+
+@contextlib.contextmanager
+def patch(**changes: Any) -> Iterator[Config]:
+    """Use other values inside a with-block; TypeError for a name that is no setting."""
+    token = _patched.set(replace(current(), **changes))
+    try:
+        yield current()
+    finally:
+        _patched.reset(token)
+
+
+def describe() -> str:
+    """Return one line per setting: name, value, environment variable, meaning."""
+    now = current()
+    return "\n".join(
+        f"{f.name:15} {getattr(now, f.name)!r:10} {f.metadata['env'] or '-':22} {f.metadata['doc']}"
+        for f in fields(Config)
+    )

@@ -1,0 +1,123 @@
+"""What happens when a stage fails: one warning that a person can act on, or an exception where that is asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from . import config, events
+from .errors import GO_ON, REPORT, CompileError, CompileWarning
+
+_said: set[tuple[Any, ...]] = set()
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
+
+
+def handle(error: Exception, *, stage: str, gm: Any, example_inputs: Sequence[Any], rung: Any) -> None:
+    """Raise `error` as a CompileError where strict, else warn once; the caller then runs `gm` in eager."""
+    compile_error = describe(error, stage=stage, gm=gm)
+    if compile_error.script is None:
+        compile_error.script = save_script(gm, example_inputs, rung)
+    events.emit(compile_error.stage or stage, "fallback", compile_error)
+    if config.current().strict or rung.settings.fullgraph:
+        raise compile_error from (compile_error.__cause__ or error)
+    warn(compile_error, error)
+
+
+def describe(error: BaseException, *, stage: str | None = None, gm: Any = None) -> CompileError:
+    """Wrap a layer's error: stage, node, user's line and hint are taken from it, or found in the graph."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, CompileError):
+            return inner
+        inner = inner.__cause__
+    node = _first(error, "node", "node_name")
+    return CompileError(
+        f"{type(error).__name__}: {error}",
+        stage=_first(error, "stage") or stage,
+        node=None if node is None else str(node),
+        user_line=_first(error, "user_line", "user_source", "source_line", "line") or user_line(gm, node),
+        hint=_first(error, "hint"),
+    )
+
+
+def _first(error: BaseException, *names: str) -> Any:
+    for name in names:
+        value = getattr(error, name, None)
+        if value:
+            return value
+    return None
+
+
+def user_line(gm: Any, node: Any = None) -> str | None:
+    """Return "file:line: source" of a node, or of the last node of the graph that knows where it came from."""
+    nodes = list(getattr(getattr(gm, "graph", None), "nodes", ()))
+    chosen = [n for n in nodes if n is node or n.name == str(node)] or nodes[::-1]
+    for candidate in chosen:
+        where = line_of_stack(candidate.meta.get("stack_trace"))
+        if where:
+            return where
+    return None
+
+
+def line_of_stack(stack: str | None) -> str | None:
+    """Return "file:line: source" of the innermost frame in a formatted stack."""
+    if not stack:
+        return None
+    found = list(_FRAME.finditer(stack))
+    if not found:
+        return None
+    last = found[-1]
+    source = stack[last.end():].strip().splitlines()
+    return f"{last[1]}:{last[2]}" + (f": {source[0].strip()}" if source else "")
+
+
+def warn(compile_error: CompileError, cause: BaseException) -> None:
+    """Warn once for each stage, kind of error and user line."""
+    key = (compile_error.stage, type(cause), compile_error.user_line)
+    if key in _said:
+        return
+    _said.add(key)
+    stage = compile_error.stage or "compiler"
+    text = [f"lamina: the {stage} stage failed and this part of your program runs in eager (same results, not faster)."]
+    text += [f"  why: {compile_error.message.splitlines()[0]}"]
+    for label, value in (
+        ("your code", compile_error.user_line),
+        ("node", compile_error.node),
+        ("what to do", compile_error.hint),
+        ("how to go on", GO_ON.get(stage)),
+        ("script that fails", compile_error.script),
+    ):
+        if value:
+            text.append(f"  {label}: {value}")
+    text.append(f"  {REPORT}")
+    text.append("  LAMINA_STRICT=1 raises this as an exception with its full traceback.")
+    warnings.warn("\n".join(text), CompileWarning, stacklevel=3)
+
+
+def forget() -> None:
+    """Forget what has been warned about (part of `lamina.reset`)."""
+    _said.clear()
+
+
+def save_script(gm: Any, example_inputs: Sequence[Any], rung: Any) -> str | None:
+    """Write a script that compiles the same graph again, without user data; None if it cannot be written."""
+    if not config.current().failure_script:
+        return None
+    from .scripts import script_of
+
+    try:
+        text = script_of(gm, example_inputs, rung=rung.__name__)
+        folder = config.current().dump_dir or os.path.join(tempfile.gettempdir(), f"lamina_failures_{os.getuid()}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if os.stat(folder).st_uid != os.getuid():
+            return None
+        handle_, path = tempfile.mkstemp(".py", "failure_", folder, text=True)
+        with os.fdopen(handle_, "w") as out:
+            out.write(text)
+        return path
+    except Exception:  # a report must never be the reason that a program stops
+        return None

@@ -1,0 +1,190 @@
+"""`LAMINA_LOGS=guards,prims ...` and `LAMINA_DUMP_DIR=folder`: what the stages report, as text.
+
+Every artifact is a row of `ARTIFACTS`: the names of the events that it prints. A dump writes the same texts as
+numbered files (`03_joint_graph.py`), graphs as runnable scripts headed by pass and time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import config, events
+from .errors import unknown
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One name for LAMINA_LOGS: a pattern for the names of its events and what it is good for."""
+
+    pattern: str
+    doc: str
+    suffix: str = "txt"
+
+    def takes(self, name: str) -> bool:
+        """Tell whether an event of this name belongs to the artifact."""
+        return re.fullmatch(self.pattern, normalised(name)) is not None
+
+
+ARTIFACTS: dict[str, Artifact] = {
+    "bytecode": Artifact(r"bytecode.*|frame translated", "bytecode before and after capture"),
+    "graph": Artifact(r"graph captured|captured graph|graph", "captured graphs of torch calls", "py"),
+    "guards": Artifact(r"guards?( built)?|guard program", "what must still hold for a compiled graph to be used"),
+    "graph_breaks": Artifact(r"graph breaks?", "each graph break: kind, line, hint"),
+    "recompiles": Artifact(r"recompiles?|guard failure|guard failed", "each recompile: guard, old and new value"),
+    "joint_graph": Artifact(r"joint( graph)?|partition(ed)?|(forward|backward|inference) graph",
+                            "functional graphs and what is saved between them", "py"),
+    "prims": Artifact(r"decomposed( graph)?", "graphs of prims", "py"),
+    "ir": Artifact(r"ir|loop level ir|lowered", "loop-level IR before and after scheduling", "py"),
+    "fusion": Artifact(r"fusion.*|fused", "fusions made and refused, with the reason"),
+    "output_code": Artifact(r"kernels?|output code|wrapper", "generated code", "cpp"),
+    "cache": Artifact(r"cache.*", "cache hits and misses"),
+    "fallback": Artifact(r"fallback|extern", "work handed back to eager or to an extern op, with the reason"),
+    "perf": Artifact(r".*", "seconds of every step"),
+}
+
+
+def normalised(name: str) -> str:
+    """Return an event name in lower case with blanks between words."""
+    return str(name).lower().replace("_", " ").replace("-", " ")
+
+
+def parse(text: str) -> list[str]:
+    """Return the artifact names in a LAMINA_LOGS value; "all" means all of them. OptionError for an unknown name."""
+    names = [n.strip().lstrip("+") for n in text.split(",") if n.strip()]
+    if "all" in names:
+        return [n for n in ARTIFACTS if n != "perf"]
+    for name in names:
+        if name not in ARTIFACTS:
+            raise unknown("log artifact", name, [*ARTIFACTS, "all"])
+    return names
+
+
+def text_of(payload: Any) -> str:
+    """Return what an event carries as text: graphs as code, objects that can print themselves, mappings by line."""
+    if payload is None:
+        return ""
+    if isinstance(payload, str):
+        return payload
+    if isinstance(payload, torch.fx.GraphModule):
+        return payload.code.strip()
+    if isinstance(payload, torch.fx.Graph):
+        return payload.python_code("self").src.strip()
+    if isinstance(payload, Mapping):
+        return "\n".join(f"{k}: {_indented(text_of(v))}" for k, v in payload.items())
+    if isinstance(payload, list | tuple):
+        return "\n".join(text_of(v) for v in payload)
+    source = getattr(payload, "source", None)
+    if isinstance(source, str):
+        return source
+    return str(payload)
+
+
+def _indented(text: str) -> str:
+    return text if "\n" not in text else "\n" + re.sub("^", "  ", text, flags=re.M)
+
+
+class Printer:
+    """Prints the events of the chosen artifacts to standard error."""
+
+    def __init__(self, names: list[str], stream: Any = None) -> None:
+        self.names = names
+        self.stream = stream
+
+    def __call__(self, event: Any) -> None:
+        out = self.stream or sys.stderr
+        for name in self.names:
+            if name == "perf":
+                if event.seconds:
+                    print(f"[lamina perf] {event.stage:10} {event.name:24} {event.seconds * 1e3:9.2f} ms", file=out)
+            elif ARTIFACTS[name].takes(event.name) and not str(event.name).endswith(" started"):
+                seconds = f", {event.seconds * 1e3:.1f} ms" if event.seconds else ""
+                print(f"[lamina {name}] {event.stage}: {event.name}{seconds}\n{text_of(event.payload)}", file=out)
+
+
+class Dumper:
+    """Writes the events of every artifact but perf to numbered files in a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        os.makedirs(folder, exist_ok=True)
+
+    def __call__(self, event: Any) -> None:
+        if str(event.name).endswith(" started"):
+            return
+        for name, artifact in ARTIFACTS.items():
+            if name != "perf" and artifact.takes(event.name):
+                break
+        else:
+            return
+        text, suffix = self._render(event, artifact.suffix)
+        if not text:
+            return
+        mark = "//" if suffix == "cpp" else "#"
+        head = f"{mark} stage: {event.stage}; pass: {event.name}; {event.seconds * 1e3:.2f} ms\n"
+        with self._lock:
+            number = next(self.numbers)
+        with open(os.path.join(self.folder, f"{number:03}_{name}.{suffix}"), "w") as out:
+            out.write(head + text + "\n")
+
+    def _render(self, event: Any, suffix: str) -> tuple[str, str]:
+        graph = graph_in(event.payload)
+        if graph is not None:
+            return runnable(graph, f"{event.stage}: {event.name}"), "py"
+        return text_of(event.payload), "txt" if suffix == "py" else suffix
+
+
+def graph_in(payload: Any) -> torch.fx.GraphModule | None:
+    """Return the GraphModule that an event carries, if it carries one."""
+    if isinstance(payload, torch.fx.GraphModule):
+        return payload
+    if isinstance(payload, Mapping):
+        for value in payload.values():
+            if isinstance(value, torch.fx.GraphModule):
+                return value
+    for name in ("gm", "graph_module", "graph"):
+        value = getattr(payload, name, None)
+        if isinstance(value, torch.fx.GraphModule):
+            return value
+    return None
+
+
+def example_inputs_of(gm: torch.fx.GraphModule) -> list[Any]:
+    """Return the metadata values of a graph's placeholders."""
+    return [n.meta.get("val", n.meta.get("example_value", 2)) for n in gm.graph.find_nodes(op="placeholder")]
+
+
+def runnable(gm: torch.fx.GraphModule, title: str) -> str:
+    """Return a graph as a script that runs, or as plain code if some part of it has no importable name."""
+    from .scripts import CannotWriteScript, script_of
+
+    try:
+        return script_of(gm, example_inputs_of(gm), purpose="run", title=title)
+    except CannotWriteScript as error:
+        return f"# not runnable alone: {error}\n{gm.code.strip()}"
+
+
+_installed: list[Any] = []
+
+
+def install() -> None:
+    """Start the printer and the dumper that the settings ask for; once a process."""
+    if _installed:
+        return
+    now = config.current()
+    if now.logs:
+        _installed.append(Printer(parse(now.logs)))
+    if now.dump_dir:
+        _installed.append(Dumper(now.dump_dir))
+    for listener in _installed:
+        events.on_event(listener)

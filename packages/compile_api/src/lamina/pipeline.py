@@ -1,0 +1,155 @@
+"""The ladder of backends, wired from the four layers; nothing of them is imported before the first graph.
+
+    eager      capture only: the captured graph runs as it is
+    aot_eager  + aot_autograd: functional forward and backward graphs of ATen operators, run by torch
+    aot_prims  + primtorch: the same graphs as prims, each run by its eager implementation
+    reference  + inductor's IR, interpreted with plain torch: needs no compiler
+    inductor   + generated code
+
+A rung is `backend(graph_module, example_inputs) -> callable`. When a stage fails, the graph that it was given runs in
+eager and one warning says so, unless `LAMINA_STRICT=1` or `fullgraph=True` asks for the exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import events, failures
+from .errors import StageMissingError
+from .options import CompileOptions, values_for
+
+PACKAGES = {
+    "capture": "lamina_dynamo",
+    "aot": "lamina_aot_autograd",
+    "prims": "lamina_primtorch",
+    "inductor": "lamina_inductor",
+}
+
+
+def import_stage(stage: str) -> Any:
+    """Import the package that does `stage`; StageMissingError names the pip command if it is not installed."""
+    name = PACKAGES[stage]
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise StageMissingError(
+            f"{name} cannot be imported: {error}", stage=stage,
+            hint=f"python -m pip install {name.replace('_', '-')}",
+        ) from error
+
+
+class Rung:
+    """One backend of the ladder with the options of one `lamina.compile` call.
+
+    Calling it with a captured graph and its example inputs returns the compiled callable. Two rungs made by `bind`
+    from equal options are the same object, so that capture can compare backends by identity.
+    """
+
+    def __init__(self, name: str, settings: CompileOptions) -> None:
+        self.__name__ = name
+        self.settings = settings
+        self.values = settings.values()
+
+    def __repr__(self) -> str:
+        return f"<lamina backend {self.__name__} mode={self.settings.mode!r}>"
+
+    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self.__name__ == "eager":
+            return gm.forward
+        try:
+            aot = import_stage("aot")
+            extra = self._aot_arguments(aot)
+            with events.timed("aot", "aot_compile", gm), _patched(aot, values_for("aot", self.values)):
+                return aot.aot_compile(
+                    gm,
+                    example_inputs,
+                    forward_compiler=functools.partial(self._lower, "forward"),
+                    backward_compiler=functools.partial(self._lower, "backward"),
+                    inference_compiler=functools.partial(self._lower, "inference"),
+                    **extra,
+                )
+        except Exception as error:
+            failures.handle(error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
+            return gm.forward
+
+    def _aot_arguments(self, aot: Any) -> dict[str, Any]:
+        chosen = self.values.get("partitioner")
+        if chosen is None:
+            return {}
+        if callable(chosen):
+            return {"partitioner": chosen}
+        policies = getattr(aot, "PARTITIONERS", {})
+        return {"partitioner": policies.get(chosen, chosen)}
+
+    def _lower(self, role: str, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile one flat ATen graph that aot_autograd made; `role` is forward, backward or inference."""
+        stage = "prims"
+        try:
+            if self.__name__ == "aot_eager":
+                return gm.forward
+            prims = import_stage("prims")
+            with events.timed("prims", "decompose", role):
+                lowered = prims.decompose(gm, "prims")
+            if self.__name__ == "aot_prims":
+                return lowered.forward
+            stage = "inductor"
+            inductor = import_stage("inductor")
+            target = self.values.get("target") or ("reference" if self.__name__ == "reference" else None)
+            with events.timed("inductor", "compile_graph", role), _patched(
+                inductor, values_for("inductor", self.values)
+            ):
+                return inductor.compile_graph(lowered, example_inputs, target=target, name=role)
+        except Exception as error:
+            failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
+            return gm.forward
+
+
+def _patched(package: Any, values: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
+    """Return a with-block in which the config of `package` has `values`."""
+    if not values:
+        return contextlib.nullcontext()
+    return importlib.import_module(f"{package.__name__}.config").patch(**values)
+
+
+_bound: dict[tuple[Any, ...], Rung] = {}
+
+
+def bind(name: str, settings: CompileOptions | None = None) -> Rung:
+    """Return the rung `name` for these options; the same object for equal options."""
+    settings = settings or CompileOptions(backend=name)
+    key = (name, settings.mode, settings.fullgraph, tuple(sorted((k, repr(v)) for k, v in settings.options.items())))
+    if key not in _bound:
+        _bound[key] = Rung(name, settings)
+    return _bound[key]
+
+
+def eager(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Backend: run the captured graph as it is."""
+    return bind("eager")(gm, example_inputs)
+
+
+def aot_eager(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Backend: forward and backward graphs of ATen operators, run by torch."""
+    return bind("aot_eager")(gm, example_inputs)
+
+
+def aot_prims(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Backend: forward and backward graphs of prims, run by their eager implementations."""
+    return bind("aot_prims")(gm, example_inputs)
+
+
+def reference(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Backend: loop-level IR, interpreted with plain torch; needs no compiler."""
+    return bind("reference")(gm, example_inputs)
+
+
+def inductor(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Backend: generated code for the device of the inputs."""
+    return bind("inductor")(gm, example_inputs)
+
+
+RUNGS = {f.__name__: f for f in (eager, aot_eager, aot_prims, reference, inductor)}
