@@ -41,9 +41,9 @@ class OpDef:
 
 def _rows() -> list[OpDef]:
     rows = [
-        OpDef("load", 0, "memory", "given", "load(buffer, index, mask): an element; 0 where mask (Op or None) is false"),
-        OpDef("store", 1, "memory", "same", "store(buffer, index, value, mode, mask): mode None, 'add', 'mul', 'min', 'max'"),
-        OpDef("indirect", 1, "memory", "given", "indirect(value, symbol): int64 that index expressions call `symbol`"),
+        OpDef("load", 0, "memory", "given", "load(buffer, index, mask): element; 0 where mask is false"),
+        OpDef("store", 1, "memory", "same", "store(buffer, index, value, mode, mask): mode None|add|mul|min|max"),
+        OpDef("indirect", 1, "memory", "given", "indirect(value, symbol): int64 that indices call `symbol`"),
         OpDef("check", 1, "memory", "bool", "check(condition, message, kind, mask): raise if false"),
         OpDef("constant", 0, "value", "given", "constant(number): bool, int or float (inf and nan too)"),
         OpDef("index_expr", 0, "value", "given", "index_expr(expr): value of an index expression"),
