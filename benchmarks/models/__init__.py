@@ -1,0 +1,1 @@
+"""The model suite: builders, one-model worker, driver, report."""

@@ -1,0 +1,146 @@
+"""Turn the suite's results into a table, plots and the weighted figure of the published headline (0.75 · AMP + 0.25 · float32 of the geometric mean speed-ups)."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import pathlib
+import platform
+from collections import defaultdict
+
+WEIGHTS = {"amp": 0.75, "float32": 0.25}
+
+
+def geomean(xs: list[float]) -> float:
+    return math.exp(sum(math.log(x) for x in xs) / len(xs)) if xs else float("nan")
+
+
+def weighted_figure(results: list[dict], impl: str) -> dict[str, float]:
+    """Mode -> weighted geometric mean speed-up over eager. A precision that was not run is left out and the rest reweighted."""
+    out = {}
+    for mode in ("infer", "train"):
+        parts = {}
+        for dtype in WEIGHTS:
+            xs = [r["speedup"] for r in results if r["impl"] == impl and r["mode"] == mode and r["dtype"] == dtype and r.get("speedup") and r["status"] == "ok"]
+            if xs:
+                parts[dtype] = geomean(xs)
+        if parts:
+            total = sum(WEIGHTS[d] for d in parts)
+            out[mode] = sum(WEIGHTS[d] / total * v for d, v in parts.items())
+    return out
+
+
+def machine() -> str:
+    cpu = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as f:
+            cpu = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), cpu)
+    except OSError:
+        pass
+    return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def table(results: list[dict]) -> str:
+    import torch
+
+    lines = ["# Model suite", "", f"{datetime.date.today().isoformat()} · {machine()} · torch {torch.__version__}", ""]
+    impls = sorted({r["impl"] for r in results})
+    for impl in impls:
+        mine = [r for r in results if r["impl"] == impl and r.get("cache", "cold") == "cold"]
+        works = [r for r in mine if r["status"] == "ok"]
+        lines.append(f"**{impl}**: {len(works)} of {len(mine)} runs give eager's result" + (f" ({100 * len(works) / len(mine):.1f} %)" if mine else ""))
+        for mode, v in weighted_figure(mine, impl).items():
+            lines.append(f"- {mode}: weighted geometric mean speed-up over eager {v:.3f}")
+        firsts = [r["first_call_s"] for r in works]
+        if firsts:
+            lines.append(f"- first call, empty cache: geometric mean {geomean(firsts):.2f} s, longest {max(firsts):.1f} s")
+        over = [r for r in works if r.get("torch_breaks") is not None and r["breaks"] > r["torch_breaks"]]
+        lines.append(f"- more graph breaks than the list's torch.compile column: {len(over)}" + (": " + ", ".join(sorted({r['name'] for r in over})) if over else ""))
+        lines.append("")
+    by: dict[tuple, dict[str, dict]] = defaultdict(dict)
+    for r in results:
+        if r.get("cache", "cold") == "cold":
+            by[(r["suite"], r["name"], r["mode"], r["dtype"])][r["impl"]] = r
+    head = ["suite", "model", "mode", "precision", "torch breaks"]
+    for i in impls:
+        head += [f"{i} status", f"{i} graphs/breaks", f"{i} first s", f"{i} ms", f"{i} speed-up", f"{i} error"]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for (suite, name, mode, dtype), rs in sorted(by.items()):
+        tb = next(iter(rs.values())).get("torch_breaks")
+        row = [suite, name, mode, dtype, "" if tb is None else str(tb)]
+        for i in impls:
+            r = rs.get(i)
+            if r is None:
+                row += [""] * 6
+            elif r["status"] in ("error", "timeout"):
+                row += [f"{r['status']}: {str(r.get('error', ''))[:80]}".replace("|", "/").replace("\n", " ")] + [""] * 5
+            else:
+                worst = max((e["compiled"] for e in r["errors"].values() if e["compiled"] is not None), default=0.0)
+                sec = r.get("seconds", {}).get(i)
+                row += [r["status"], f"{r['graphs']}/{r['breaks']}", f"{r['first_call_s']:.2f}", f"{sec * 1e3:.2f}" if sec else "", f"{r['speedup']:.2f}" if r.get("speedup") else "", f"{worst:.1e}"]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
+    """Speed-up a model, its distribution, first-call seconds, resident memory: one PNG each. Returns the files written."""
+    try:
+        import matplotlib
+    except ImportError:
+        return []
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    files = []
+    good = [r for r in results if r["status"] == "ok" and r["impl"] != "eager" and r.get("cache", "cold") == "cold"]
+    impls = sorted({r["impl"] for r in good})
+
+    def save(fig, what: str) -> None:
+        path = stem.with_name(f"{stem.name}_{what}.png")
+        fig.tight_layout()
+        fig.savefig(path, dpi=110)
+        plt.close(fig)
+        files.append(path)
+
+    timed = [r for r in good if r.get("speedup")]
+    if timed:
+        labels = sorted({f"{r['name']} {r['mode']}{' amp' if r['dtype'] == 'amp' else ''}" for r in timed})
+        fig, ax = plt.subplots(figsize=(10, max(3, 0.16 * len(labels))))
+        for i in impls:
+            vals = {f"{r['name']} {r['mode']}{' amp' if r['dtype'] == 'amp' else ''}": r["speedup"] for r in timed if r["impl"] == i}
+            ax.plot([vals.get(k, float("nan")) for k in labels], range(len(labels)), "o", ms=3, label=i)
+        ax.axvline(1.0, color="grey", lw=0.8)
+        ax.set_yticks(range(len(labels)), labels, fontsize=5)
+        ax.set_xlabel("speed-up over eager")
+        ax.legend()
+        save(fig, "speedup")
+        fig, ax = plt.subplots(figsize=(6, 4))
+        for i in impls:
+            xs = sorted(r["speedup"] for r in timed if r["impl"] == i)
+            ax.step(xs, [(k + 1) / len(xs) for k in range(len(xs))], label=i)
+        ax.set_xlabel("speed-up over eager")
+        ax.set_ylabel("share of runs at or below")
+        ax.axvline(1.0, color="grey", lw=0.8)
+        ax.legend()
+        save(fig, "distribution")
+    for field, what, label in (("first_call_s", "first_call", "seconds of the first call, empty cache"), ("max_rss_kib", "memory", "resident memory, KiB")):
+        if good:
+            fig, ax = plt.subplots(figsize=(6, 4))
+            for i in impls:
+                xs = sorted(r[field] for r in good if r["impl"] == i and r.get(field))
+                ax.plot(range(len(xs)), xs, label=i)
+            ax.set_yscale("log")
+            ax.set_xlabel("runs, sorted")
+            ax.set_ylabel(label)
+            ax.legend()
+            save(fig, what)
+    return files
+
+
+def write(results: list[dict], stem: pathlib.Path) -> None:
+    """Write ``stem.md`` and the plots beside it."""
+    if not results:
+        return
+    stem.with_suffix(".md").write_text(table(results))
+    plots(results, stem)

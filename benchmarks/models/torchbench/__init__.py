@@ -1,0 +1,1 @@
+"""TorchBench models that are written here, by kind of input."""

@@ -1,0 +1,245 @@
+"""Run one model once, in a process of its own, and print one JSON object as the last line.
+
+    python -m benchmarks.models.worker timm/resnet18 --impl lamina --mode train --dtype float32 --size small
+
+Compared with eager on the same weights and inputs, and both with float64: outputs, loss, gradients, buffers. Timed side by side with eager in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+import traceback
+import warnings
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+IMPLEMENTATIONS = ("eager", "torch", "lamina")
+# relative errors below this are rounding noise of the format, not a difference
+FLOOR = {"float32": 1e-5, "amp": 2e-2}
+
+
+def compile_with(impl: str, model: torch.nn.Module, backend: str | None, dynamic: bool | None):
+    if impl == "eager":
+        return model
+    options = {"dynamic": dynamic}
+    if backend:
+        options["backend"] = backend
+    if impl == "torch":
+        return torch.compile(model, **options)
+    import lamina
+
+    return lamina.compile(model, **options)
+
+
+def capture_counts(impl: str) -> dict:
+    """Graphs captured and graph breaks (reason -> count) so far in this process."""
+    if impl == "torch":
+        from torch._dynamo.utils import counters
+
+        breaks = {str(k)[:200]: v for k, v in counters["graph_break"].items()}
+        return {"graphs": counters["stats"].get("unique_graphs", 0), "breaks": sum(breaks.values()), "break_reasons": breaks}
+    if impl == "lamina":
+        import lamina_dynamo
+
+        c = lamina_dynamo.counters()
+        c = c if isinstance(c, dict) else vars(c)
+        breaks = {str(k)[:200]: v for k, v in dict(c.get("breaks") or c.get("graph_breaks") or {}).items()}
+        return {"graphs": c.get("graphs", 0), "breaks": sum(breaks.values()), "break_reasons": breaks, "fallbacks": dict(c.get("fallbacks") or {})}
+    return {"graphs": 0, "breaks": 0, "break_reasons": {}}
+
+
+def floats(tree) -> list[torch.Tensor]:
+    if not isinstance(tree, (torch.Tensor, list, tuple, dict)) and hasattr(tree, "to_tuple"):
+        tree = tree.to_tuple()
+    leaves = tree_flatten(tree)[0]
+    return [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def loss_of(out) -> torch.Tensor:
+    """The model's own loss where it gives one, otherwise the mean of all float outputs, squared so that every output has a gradient of its own size."""
+    loss = out.get("loss") if hasattr(out, "get") else None
+    if isinstance(loss, torch.Tensor):
+        return loss
+    parts = floats(out)
+    return sum((p.float() if p.dtype in (torch.bfloat16, torch.float16) else p).pow(2).mean() for p in parts) / max(len(parts), 1)
+
+
+class Step:
+    """One call of a model: inference, or forward, loss and backward."""
+
+    def __init__(self, model, call, args, kwargs, mode: str, amp: bool, device: str):
+        self.model, self.call, self.args, self.kwargs, self.mode, self.amp, self.device = model, call, args, kwargs, mode, amp, device
+
+    def __call__(self):
+        cast = torch.autocast(self.device, dtype=torch.bfloat16) if self.amp else contextlib.nullcontext()
+        if self.mode == "infer":
+            with torch.no_grad(), cast:
+                return self.call(*self.args, **self.kwargs), None
+        for p in self.model.parameters():
+            p.grad = None
+        with cast:
+            out = self.call(*self.args, **self.kwargs)
+            loss = loss_of(out)
+        if loss.requires_grad:
+            loss.backward()
+        return out, loss
+
+    def snapshot(self, seed: int = 1) -> dict[str, list[torch.Tensor]]:
+        torch.manual_seed(seed)
+        out, loss = self()
+        keep = {"outputs": [t.detach().double().cpu() for t in floats(out)]}
+        if loss is not None:
+            keep["loss"] = [loss.detach().double().cpu()]
+            keep["gradients"] = [p.grad.detach().double().cpu() for p in self.model.parameters() if p.grad is not None]
+            keep["buffers"] = [b.detach().double().cpu() for b in self.model.buffers() if b.is_floating_point()]
+        return keep
+
+
+def relative_error(a: list[torch.Tensor], ref: list[torch.Tensor]) -> float:
+    """‖a − ref‖ / ‖ref‖ over all tensors together; inf if they do not match in number or shape, or NaN stands in different places."""
+    if len(a) != len(ref) or any(x.shape != y.shape for x, y in zip(a, ref)):
+        return float("inf")
+    num = den = 0.0
+    for x, y in zip(a, ref):
+        bad = ~torch.isfinite(y)
+        if not torch.equal(torch.isfinite(x), ~bad):
+            return float("inf")
+        x, y = x.masked_fill(bad, 0), y.masked_fill(bad, 0)
+        num += float((x - y).pow(2).sum())
+        den += float(y.pow(2).sum())
+    return (num / den) ** 0.5 if den else num**0.5
+
+
+def timed(step, device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    t = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - t
+
+
+def measure(steps: dict[str, Step], device: str, budget: float) -> dict[str, float]:
+    """Median seconds of a call of each step, taken in turn until the budget in seconds is spent (at least three rounds)."""
+    samples: dict[str, list[float]] = {k: [] for k in steps}
+    end = time.perf_counter() + budget
+    while min(len(s) for s in samples.values()) < 3 or (time.perf_counter() < end and len(next(iter(samples.values()))) < 200):
+        for k, s in steps.items():
+            samples[k].append(timed(s, device))
+    return {k: statistics.median(v) for k, v in samples.items()}
+
+
+def run(a: argparse.Namespace) -> dict:
+    from . import registry
+
+    entry = registry.find(a.key)
+    res: dict = {"key": entry.key, "suite": entry.suite, "name": entry.name, "impl": a.impl, "mode": a.mode, "dtype": a.dtype, "size": a.size, "device": a.device,
+                 "torch": torch.__version__, "threads": torch.get_num_threads(), "torch_breaks": entry.torch_breaks if a.mode == "infer" else entry.torch_breaks_train}
+    amp = a.dtype == "amp"
+    model, args, kwargs = entry.build(a.size == "small")
+    model = (model.train() if a.mode == "train" else model.eval()).to(a.device)
+    move = lambda t: t.to(a.device) if isinstance(t, torch.Tensor) else t  # noqa: E731
+    args, kwargs = tree_map(move, args), tree_map(move, kwargs)
+    start = copy.deepcopy(model.state_dict())
+
+    def fresh(m):
+        m.load_state_dict(start)
+        return m
+
+    eager = Step(model, model, args, kwargs, a.mode, amp, a.device)
+    want = eager.snapshot()
+    exact = None
+    if not a.no_float64:
+        try:
+            double = copy.deepcopy(fresh(model)).double()
+            up = lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t  # noqa: E731
+            exact = Step(double, double, tree_map(up, args), tree_map(up, kwargs), a.mode, False, a.device).snapshot()
+            del double
+        except RuntimeError as e:  # a model that makes float32 constants by itself cannot run in float64
+            res["float64"] = f"not possible: {str(e)[:120]}"
+    other = copy.deepcopy(fresh(model))
+    eager_peak = peak_memory(Step(copy.deepcopy(model), None, args, kwargs, a.mode, amp, a.device), a.device)
+    compiled = compile_with(a.impl, other, a.backend, None)
+    step = Step(other, compiled, args, kwargs, a.mode, amp, a.device)
+    torch.manual_seed(1)
+    t = time.perf_counter()
+    got = step.snapshot()
+    res["first_call_s"] = time.perf_counter() - t
+    res.update(capture_counts(a.impl))
+    res["errors"] = {}
+    ok = True
+    for part, ref in want.items():
+        e_eager = relative_error(ref, exact[part]) if exact and len(exact[part]) == len(ref) else None
+        base = exact[part] if e_eager is not None and e_eager != float("inf") else ref
+        e_got = relative_error(got.get(part, []), base)
+        limit = 2 * (e_eager or 0.0) + FLOOR[a.dtype]
+        if e_eager == float("inf") or e_eager is None:
+            limit = FLOOR[a.dtype] * 10
+        res["errors"][part] = {"eager": e_eager, "compiled": e_got, "limit": limit}
+        ok = ok and e_got <= limit
+    res["accurate"] = ok
+    if a.time > 0:
+        other.load_state_dict(start)
+        step()
+        res["seconds"] = measure({"eager": eager, a.impl: step} if a.impl != "eager" else {"eager": eager}, a.device, a.time)
+        if a.impl != "eager":
+            res["speedup"] = res["seconds"]["eager"] / res["seconds"][a.impl]
+        after = capture_counts(a.impl)
+        res["graphs_after_timing"] = after["graphs"]
+    if a.device == "cuda":
+        res["peak_eager"], res["peak"] = eager_peak, peak_memory(step, a.device)
+    res["max_rss_kib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return res
+
+
+def peak_memory(step: Step, device: str) -> int | None:
+    """Bytes of device memory at the highest point of a call, above what is held before it (CUDA only)."""
+    if device != "cuda":
+        return None
+    if step.call is None:
+        step.call = step.model
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def main() -> None:
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("key")
+    ap.add_argument("--impl", choices=IMPLEMENTATIONS, default="lamina")
+    ap.add_argument("--backend")
+    ap.add_argument("--mode", choices=("infer", "train"), default="infer")
+    ap.add_argument("--dtype", choices=("float32", "amp"), default="float32")
+    ap.add_argument("--size", choices=("small", "full"), default="small")
+    ap.add_argument("--device", default="cpu")
+    ap.add_argument("--time", type=float, default=2.0, help="seconds spent on timing; 0: none")
+    ap.add_argument("--no-float64", action="store_true")
+    a = ap.parse_args()
+    warnings.filterwarnings("ignore")
+    try:
+        res = run(a)
+        res["status"] = "ok" if res["accurate"] else "inaccurate"
+    except Exception as e:
+        traceback.print_exc()
+        res = {"key": a.key, "impl": a.impl, "mode": a.mode, "dtype": a.dtype, "size": a.size, "status": "error", "error": f"{type(e).__name__}: {str(e)[:400]}"}
+    sys.stdout.flush()
+    print("\n@@RESULT " + json.dumps(res), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
