@@ -1,6 +1,7 @@
 """The fixed programs of the CPU and GPU benchmarks, by name, with their sizes.
 
-``CPU`` and ``GPU`` map a name to a builder without arguments that returns (module, args, kwargs). The suite's worker runs them under the keys ``cpu/<name>`` and
+``CPU`` and ``GPU`` map a name to a builder without arguments that returns (module, args, kwargs). The suite's worker
+runs them under the keys ``cpu/<name>`` and
 ``gpu/<name>``.
 """
 
@@ -56,14 +57,22 @@ def mlp(width: int = 32, batch: int = 8, layers: int = 4):
 
 def torchvision_model(name: str, batch: int, side: int = 224):
     tv = vision_packages.import_torchvision()
-    return vision_packages.without_dropout(getattr(tv.models, name)(weights=None)), (torch.randn(batch, 3, side, side),), {}
+    return (
+        vision_packages.without_dropout(getattr(tv.models, name)(weights=None)),
+        (torch.randn(batch, 3, side, side),),
+        {},
+    )
 
 
 def timm_model(name: str, batch: int):
     vision_packages.import_torchvision()
     import timm
 
-    return vision_packages.without_dropout(timm.create_model(name, pretrained=False)), (torch.randn(batch, 3, 224, 224),), {}
+    return (
+        vision_packages.without_dropout(timm.create_model(name, pretrained=False)),
+        (torch.randn(batch, 3, 224, 224),),
+        {},
+    )
 
 
 def language_model(kind: str, batch: int, length: int, **fields):
@@ -71,8 +80,21 @@ def language_model(kind: str, batch: int, length: int, **fields):
     vision_packages.import_torchvision()
     import transformers as tr
 
-    config_name, model_name = {"bert": ("BertConfig", "BertForMaskedLM"), "gpt2": ("GPT2Config", "GPT2LMHeadModel"), "t5": ("T5Config", "T5ForConditionalGeneration"), "llama": ("LlamaConfig", "LlamaForCausalLM")}[kind]
-    drops = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) if kind == "bert" else dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0) if kind == "gpt2" else dict(dropout_rate=0.0) if kind == "t5" else {}
+    config_name, model_name = {
+        "bert": ("BertConfig", "BertForMaskedLM"),
+        "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+        "t5": ("T5Config", "T5ForConditionalGeneration"),
+        "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    }[kind]
+    drops = (
+        dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        if kind == "bert"
+        else dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        if kind == "gpt2"
+        else dict(dropout_rate=0.0)
+        if kind == "t5"
+        else {}
+    )
     config = getattr(tr, config_name)(use_cache=False, **drops, **fields)
     model = getattr(tr, model_name)(config)
     ids = torch.randint(3, config.vocab_size, (batch, length))
@@ -96,7 +118,17 @@ CPU = {
     "bert_base": lambda: language_model("bert", 2, 64),
     "gpt2": lambda: language_model("gpt2", 2, 64, n_layer=6),
     "t5_small": lambda: language_model("t5", 2, 64),
-    "llama_small": lambda: language_model("llama", 2, 64, hidden_size=256, intermediate_size=688, num_hidden_layers=6, num_attention_heads=8, num_key_value_heads=8, vocab_size=8000),
+    "llama_small": lambda: language_model(
+        "llama",
+        2,
+        64,
+        hidden_size=256,
+        intermediate_size=688,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        vocab_size=8000,
+    ),
     "lstm_cell_loop": lambda: (LSTMLoop(), (torch.randn(8, 24, 32),), {}),
     "layers_2": lambda: transformer_stack(2),
     "layers_12": lambda: transformer_stack(12),
@@ -108,7 +140,17 @@ GPU = {
     "bert_base": lambda: language_model("bert", 16, 512),
     "gpt2": lambda: language_model("gpt2", 8, 512),
     "t5_small": lambda: language_model("t5", 16, 512),
-    "llama": lambda: language_model("llama", 8, 512, hidden_size=1024, intermediate_size=2752, num_hidden_layers=12, num_attention_heads=16, num_key_value_heads=16, vocab_size=32000),
+    "llama": lambda: language_model(
+        "llama",
+        8,
+        512,
+        hidden_size=1024,
+        intermediate_size=2752,
+        num_hidden_layers=12,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        vocab_size=32000,
+    ),
     "resnet50": lambda: torchvision_model("resnet50", 64),
     "mobilenet_v3_large": lambda: torchvision_model("mobilenet_v3_large", 128),
     "vit_b_16": lambda: timm_model("vit_base_patch16_224", 64),

@@ -1,6 +1,8 @@
-"""HuggingFace models of the suite: names to classes, configurations and inputs. Weights are random; nothing is downloaded.
+"""HuggingFace models of the suite: names to classes, configurations and inputs. Weights are random; nothing is
+downloaded.
 
-Full size is the configuration class's default unless ``FULL`` says otherwise. The small size shrinks every field named in ``SHRINK``.
+Full size is the configuration class's default unless ``FULL`` says otherwise. The small size shrinks every field
+named in ``SHRINK``.
 """
 
 from __future__ import annotations
@@ -72,10 +74,26 @@ MODELS = {
     "hf_T5_large": ("T5ForConditionalGeneration", "T5Config"),
 }
 
-_BART_BASE = dict(d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12, encoder_ffn_dim=3072, decoder_ffn_dim=3072)
+_BART_BASE = dict(
+    d_model=768,
+    encoder_layers=6,
+    decoder_layers=6,
+    encoder_attention_heads=12,
+    decoder_attention_heads=12,
+    encoder_ffn_dim=3072,
+    decoder_ffn_dim=3072,
+)
 FULL: dict[str, dict] = {
     "DistillGPT2": dict(n_layer=6),
-    "BlenderbotForCausalLM": dict(d_model=2560, encoder_layers=2, decoder_layers=24, encoder_attention_heads=32, decoder_attention_heads=32, encoder_ffn_dim=10240, decoder_ffn_dim=10240),
+    "BlenderbotForCausalLM": dict(
+        d_model=2560,
+        encoder_layers=2,
+        decoder_layers=24,
+        encoder_attention_heads=32,
+        decoder_attention_heads=32,
+        encoder_ffn_dim=10240,
+        decoder_ffn_dim=10240,
+    ),
     "hf_Albert": dict(hidden_size=768, intermediate_size=3072, num_attention_heads=12, vocab_size=30000),
     "hf_Bart": _BART_BASE,
     "hf_GPT2_large": dict(n_embd=1280, n_layer=36, n_head=20),
@@ -87,28 +105,102 @@ FULL: dict[str, dict] = {
 
 # field -> value at small size; only fields that the configuration has are set
 SHRINK = dict(
-    vocab_size=211, hidden_size=32, d_model=32, n_embd=32, dim=32, embedding_size=32, word_embed_proj_dim=32, d_ff=64, d_inner=64, d_kv=16, d_head=16, n_inner=None,
-    intermediate_size=64, hidden_dim=64, encoder_ffn_dim=64, decoder_ffn_dim=64, ffn_dim=64, num_hidden_layers=2, num_layers=2, num_decoder_layers=2, n_layer=2, n_layers=2,
-    encoder_layers=2, decoder_layers=2, num_attention_heads=2, num_heads=2, n_head=2, n_heads=2, attention_heads=2, encoder_attention_heads=2, decoder_attention_heads=2,
-    max_position_embeddings=128, n_positions=128,
+    vocab_size=211,
+    hidden_size=32,
+    d_model=32,
+    n_embd=32,
+    dim=32,
+    embedding_size=32,
+    word_embed_proj_dim=32,
+    d_ff=64,
+    d_inner=64,
+    d_kv=16,
+    d_head=16,
+    n_inner=None,
+    intermediate_size=64,
+    hidden_dim=64,
+    encoder_ffn_dim=64,
+    decoder_ffn_dim=64,
+    ffn_dim=64,
+    num_hidden_layers=2,
+    num_layers=2,
+    num_decoder_layers=2,
+    n_layer=2,
+    n_layers=2,
+    encoder_layers=2,
+    decoder_layers=2,
+    num_attention_heads=2,
+    num_heads=2,
+    n_head=2,
+    n_heads=2,
+    attention_heads=2,
+    encoder_attention_heads=2,
+    decoder_attention_heads=2,
+    max_position_embeddings=128,
+    n_positions=128,
 )
 SMALL: dict[str, dict] = {
-    "MobileBertForMaskedLM": dict(embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16), "MobileBertForQuestionAnswering": dict(embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16),
-    "AllenaiLongformerBase": dict(attention_window=[8, 8]), "hf_Longformer": dict(attention_window=[8, 8]),
-    "YituTechConvBert": dict(embedding_size=32, num_attention_heads=4), "DistillGPT2": dict(n_layer=2), "hf_GPT2_large": dict(n_layer=3), "hf_T5_large": dict(num_layers=3, num_decoder_layers=3),
+    "MobileBertForMaskedLM": dict(embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16),
+    "MobileBertForQuestionAnswering": dict(embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16),
+    "AllenaiLongformerBase": dict(attention_window=[8, 8]),
+    "hf_Longformer": dict(attention_window=[8, 8]),
+    "YituTechConvBert": dict(embedding_size=32, num_attention_heads=4),
+    "DistillGPT2": dict(n_layer=2),
+    "hf_GPT2_large": dict(n_layer=3),
+    "hf_T5_large": dict(num_layers=3, num_decoder_layers=3),
     "hf_BigBird": dict(block_size=4, num_random_blocks=2, max_position_embeddings=128),
-    "hf_Reformer": dict(axial_pos_shape=(4, 8), axial_pos_embds_dim=(8, 24), attention_head_size=16, feed_forward_size=64, num_buckets=4, lsh_attn_chunk_length=8, local_attn_chunk_length=8,
-                        attn_layers=["local", "lsh"], num_hidden_layers=2, is_decoder=True),
-    "hf_Albert": dict(embedding_size=16), "AlbertForMaskedLM": dict(embedding_size=16), "AlbertForQuestionAnswering": dict(embedding_size=16),
-    "GoogleFnet": dict(tpu_short_seq_length=32), "ElectraForCausalLM": dict(embedding_size=16), "ElectraForQuestionAnswering": dict(embedding_size=16),
+    "hf_Reformer": dict(
+        axial_pos_shape=(4, 8),
+        axial_pos_embds_dim=(8, 24),
+        attention_head_size=16,
+        feed_forward_size=64,
+        num_buckets=4,
+        lsh_attn_chunk_length=8,
+        local_attn_chunk_length=8,
+        attn_layers=["local", "lsh"],
+        num_hidden_layers=2,
+        is_decoder=True,
+    ),
+    "hf_Albert": dict(embedding_size=16),
+    "AlbertForMaskedLM": dict(embedding_size=16),
+    "AlbertForQuestionAnswering": dict(embedding_size=16),
+    "GoogleFnet": dict(tpu_short_seq_length=32),
+    "ElectraForCausalLM": dict(embedding_size=16),
+    "ElectraForQuestionAnswering": dict(embedding_size=16),
 }
 # (batch, sequence) at full size where it is not (8, 128): models whose attention works in blocks need longer rows
-SHAPES = {"AllenaiLongformerBase": (2, 1024), "hf_Longformer": (2, 1024), "hf_BigBird": (2, 1024), "hf_Reformer": (4, 1024)}
+SHAPES = {
+    "AllenaiLongformerBase": (2, 1024),
+    "hf_Longformer": (2, 1024),
+    "hf_BigBird": (2, 1024),
+    "hf_Reformer": (4, 1024),
+}
 SMALL_SHAPES = {"hf_BigBird": (2, 64), "hf_Reformer": (2, 32), "GoogleFnet": (2, 32)}
 
-_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop", "classifier_dropout",
-             "dropout_rate", "summary_last_dropout", "summary_first_dropout", "seq_classif_dropout", "qa_dropout", "layerdrop", "encoder_layerdrop", "decoder_layerdrop",
-             "hidden_dropout", "pooler_dropout", "local_attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob", "classifier_dropout_prob")
+_DROPOUTS = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "resid_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "classifier_dropout",
+    "dropout_rate",
+    "summary_last_dropout",
+    "summary_first_dropout",
+    "seq_classif_dropout",
+    "qa_dropout",
+    "layerdrop",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "hidden_dropout",
+    "pooler_dropout",
+    "local_attention_probs_dropout_prob",
+    "lsh_attention_probs_dropout_prob",
+    "classifier_dropout_prob",
+)
 
 
 def make_config(name: str, small: bool):
@@ -119,14 +211,29 @@ def make_config(name: str, small: bool):
     fields = dict(FULL.get(name, {}))
     if small:
         for key, value in SHRINK.items():
-            if key in base.to_dict() | getattr(base, 'attribute_map', {}) and key not in ("hidden_dim",):
+            if key in base.to_dict() | getattr(base, "attribute_map", {}) and key not in ("hidden_dim",):
                 fields[key] = value
         for key in ("hidden_dim",):
             if MODELS[name][1] == "DistilBertConfig":
                 fields[key] = 64
-        if "num_hidden_layers" in fields and any(k in fields for k in ("encoder_layers", "n_layer", "num_layers", "n_layers")):
+        if "num_hidden_layers" in fields and any(
+            k in fields for k in ("encoder_layers", "n_layer", "num_layers", "n_layers")
+        ):
             fields.pop("num_hidden_layers")
-        for alias, real in (("hidden_size", ("d_model", "n_embd", "dim")), ("num_attention_heads", ("n_head", "n_heads", "num_heads", "encoder_attention_heads", "attention_heads", "decoder_attention_heads"))):
+        for alias, real in (
+            ("hidden_size", ("d_model", "n_embd", "dim")),
+            (
+                "num_attention_heads",
+                (
+                    "n_head",
+                    "n_heads",
+                    "num_heads",
+                    "encoder_attention_heads",
+                    "attention_heads",
+                    "decoder_attention_heads",
+                ),
+            ),
+        ):
             if alias in fields and any(r in fields for r in real):
                 fields.pop(alias)
         fields.update(SMALL.get(name, {}))
@@ -146,9 +253,11 @@ def make_config(name: str, small: bool):
 
 
 def make_inputs(name: str, config, small: bool) -> dict[str, torch.Tensor]:
-    """Keyword arguments of one training or inference call: int64 token ids (batch, sequence) and the labels of the model's own loss."""
+    """Keyword arguments of one training or inference call: int64 token ids (batch, sequence) and the labels of the
+    model's own loss.
+    """
     cls = MODELS[name][0]
-    batch, length = (SMALL_SHAPES.get(name, (2, 16)) if small else SHAPES.get(name, (8, 128)))
+    batch, length = SMALL_SHAPES.get(name, (2, 16)) if small else SHAPES.get(name, (8, 128))
     vocab = config.vocab_size
 
     def ids() -> torch.Tensor:
@@ -156,7 +265,10 @@ def make_inputs(name: str, config, small: bool) -> dict[str, torch.Tensor]:
 
     out = {"input_ids": ids()}
     if "QuestionAnswering" in cls:
-        out["start_positions"], out["end_positions"] = torch.randint(0, length, (batch,)), torch.randint(0, length, (batch,))
+        out["start_positions"], out["end_positions"] = (
+            torch.randint(0, length, (batch,)),
+            torch.randint(0, length, (batch,)),
+        )
     elif "SequenceClassification" in cls:
         out["labels"] = torch.randint(0, 2, (batch,))
     else:

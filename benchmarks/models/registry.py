@@ -1,6 +1,7 @@
 """The list of models: ``models.tsv`` beside this file joined with the builders.
 
-``models.tsv`` columns: suite, name, status, source, and torch.compile's graph breaks and graphs in inference and in training, parameters in millions.
+``models.tsv`` columns: suite, name, status, source, and torch.compile's graph breaks and graphs in inference and in
+training, parameters in millions.
 """
 
 from __future__ import annotations
@@ -63,7 +64,16 @@ def load() -> list[Entry]:
         for row in csv.DictReader(f, delimiter="\t"):
             status = row["status"]
             missing = status.split(":", 1)[1] if status.startswith("missing") else None
-            out.append(Entry(row["suite"], row["name"], missing, _number(row["torch_breaks"], int), _number(row["torch_breaks_train"], int), _number(row["params_millions"], float)))
+            out.append(
+                Entry(
+                    row["suite"],
+                    row["name"],
+                    missing,
+                    _number(row["torch_breaks"], int),
+                    _number(row["torch_breaks_train"], int),
+                    _number(row["params_millions"], float),
+                )
+            )
     return out
 
 
@@ -82,7 +92,11 @@ def find(key: str) -> Entry:
 
 
 def select(suite: str | None = None, only: str | None = None) -> list[Entry]:
-    """Entries of one suite (None: the three of the model list) whose name holds one of the comma-separated words of ``only``."""
+    """Entries of one suite (None: the three of the model list) whose name holds one of the comma-separated words of
+    ``only``.
+    """
     words = only.split(",") if only else None
     entries = fixed(suite) if suite in FIXED else load()
-    return [e for e in entries if (suite is None or e.suite == suite) and (words is None or any(w in e.name for w in words))]
+    return [
+        e for e in entries if (suite is None or e.suite == suite) and (words is None or any(w in e.name for w in words))
+    ]

@@ -1,4 +1,6 @@
-"""Turn the suite's results into a table, plots and the weighted figure of the published headline (0.75 · AMP + 0.25 · float32 of the geometric mean speed-ups)."""
+"""Turn the suite's results into a table, plots and the weighted figure of the published headline (0.75 · AMP + 0.25 ·
+float32 of the geometric mean speed-ups).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,22 @@ def geomean(xs: list[float]) -> float:
 
 
 def weighted_figure(results: list[dict], impl: str) -> dict[str, float]:
-    """Mode -> weighted geometric mean speed-up over eager. A precision that was not run is left out and the rest reweighted."""
+    """Mode -> weighted geometric mean speed-up over eager. A precision that was not run is left out and the rest
+    reweighted.
+    """
     out = {}
     for mode in ("infer", "train"):
         parts = {}
         for dtype in WEIGHTS:
-            xs = [r["speedup"] for r in results if r["impl"] == impl and r["mode"] == mode and r["dtype"] == dtype and r.get("speedup") and r["status"] == "ok"]
+            xs = [
+                r["speedup"]
+                for r in results
+                if r["impl"] == impl
+                and r["mode"] == mode
+                and r["dtype"] == dtype
+                and r.get("speedup")
+                and r["status"] == "ok"
+            ]
             if xs:
                 parts[dtype] = geomean(xs)
         if parts:
@@ -49,14 +61,22 @@ def table(results: list[dict]) -> str:
     for impl in impls:
         mine = [r for r in results if r["impl"] == impl and r.get("cache", "cold") == "cold"]
         works = [r for r in mine if r["status"] == "ok"]
-        lines.append(f"**{impl}**: {len(works)} of {len(mine)} runs give eager's result" + (f" ({100 * len(works) / len(mine):.1f} %)" if mine else ""))
+        lines.append(
+            f"**{impl}**: {len(works)} of {len(mine)} runs give eager's result"
+            + (f" ({100 * len(works) / len(mine):.1f} %)" if mine else "")
+        )
         for mode, v in weighted_figure(mine, impl).items():
             lines.append(f"- {mode}: weighted geometric mean speed-up over eager {v:.3f}")
         firsts = [r["first_call_s"] for r in works]
         if firsts:
-            lines.append(f"- first call, empty cache: geometric mean {geomean(firsts):.2f} s, longest {max(firsts):.1f} s")
+            lines.append(
+                f"- first call, empty cache: geometric mean {geomean(firsts):.2f} s, longest {max(firsts):.1f} s"
+            )
         over = [r for r in works if r.get("torch_breaks") is not None and r["breaks"] > r["torch_breaks"]]
-        lines.append(f"- more graph breaks than the list's torch.compile column: {len(over)}" + (": " + ", ".join(sorted({r['name'] for r in over})) if over else ""))
+        lines.append(
+            f"- more graph breaks than the list's torch.compile column: {len(over)}"
+            + (": " + ", ".join(sorted({r["name"] for r in over})) if over else "")
+        )
         lines.append("")
     by: dict[tuple, dict[str, dict]] = defaultdict(dict)
     for r in results:
@@ -74,17 +94,28 @@ def table(results: list[dict]) -> str:
             if r is None:
                 row += [""] * 6
             elif r["status"] in ("error", "timeout"):
-                row += [f"{r['status']}: {str(r.get('error', ''))[:80]}".replace("|", "/").replace("\n", " ")] + [""] * 5
+                row += [f"{r['status']}: {str(r.get('error', ''))[:80]}".replace("|", "/").replace("\n", " ")] + [
+                    ""
+                ] * 5
             else:
                 worst = max((e["compiled"] for e in r["errors"].values() if e["compiled"] is not None), default=0.0)
                 sec = r.get("seconds", {}).get(i)
-                row += [r["status"], f"{r['graphs']}/{r['breaks']}", f"{r['first_call_s']:.2f}", f"{sec * 1e3:.2f}" if sec else "", f"{r['speedup']:.2f}" if r.get("speedup") else "", f"{worst:.1e}"]
+                row += [
+                    r["status"],
+                    f"{r['graphs']}/{r['breaks']}",
+                    f"{r['first_call_s']:.2f}",
+                    f"{sec * 1e3:.2f}" if sec else "",
+                    f"{r['speedup']:.2f}" if r.get("speedup") else "",
+                    f"{worst:.1e}",
+                ]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
 
 def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
-    """Speed-up a model, its distribution, first-call seconds, resident memory: one PNG each. Returns the files written."""
+    """Speed-up a model, its distribution, first-call seconds, resident memory: one PNG each. Returns the files
+    written.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -108,7 +139,11 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
         labels = sorted({f"{r['name']} {r['mode']}{' amp' if r['dtype'] == 'amp' else ''}" for r in timed})
         fig, ax = plt.subplots(figsize=(10, max(3, 0.16 * len(labels))))
         for i in impls:
-            vals = {f"{r['name']} {r['mode']}{' amp' if r['dtype'] == 'amp' else ''}": r["speedup"] for r in timed if r["impl"] == i}
+            vals = {
+                f"{r['name']} {r['mode']}{' amp' if r['dtype'] == 'amp' else ''}": r["speedup"]
+                for r in timed
+                if r["impl"] == i
+            }
             ax.plot([vals.get(k, float("nan")) for k in labels], range(len(labels)), "o", ms=3, label=i)
         ax.axvline(1.0, color="grey", lw=0.8)
         ax.set_yticks(range(len(labels)), labels, fontsize=5)
@@ -124,7 +159,10 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
         ax.axvline(1.0, color="grey", lw=0.8)
         ax.legend()
         save(fig, "distribution")
-    for field, what, label in (("first_call_s", "first_call", "seconds of the first call, empty cache"), ("max_rss_kib", "memory", "resident memory, KiB")):
+    for field, what, label in (
+        ("first_call_s", "first_call", "seconds of the first call, empty cache"),
+        ("max_rss_kib", "memory", "resident memory, KiB"),
+    ):
         if good:
             fig, ax = plt.subplots(figsize=(6, 4))
             for i in impls:

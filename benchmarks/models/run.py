@@ -3,7 +3,8 @@
     python -m benchmarks.models.run --suite timm --size small --mode infer,train --dtype float32 --impl lamina,torch
     python -m benchmarks.models.run --report results.jsonl          only the report
 
-One process a model, mode, precision and implementation, with a time limit. Results are appended to a JSON-lines file as they come: a run that was stopped goes on
+One process a model, mode, precision and implementation, with a time limit. Results are appended to a JSON-lines file
+as they come: a run that was stopped goes on
 where it was. ``--shard 1/4`` takes every fourth model.
 """
 
@@ -34,27 +35,69 @@ def read(path: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
-def run_one(entry: registry.Entry, impl: str, mode: str, dtype: str, a: argparse.Namespace, cache: pathlib.Path, state: str) -> dict:
-    cmd = [sys.executable, "-m", "benchmarks.models.worker", entry.key, "--impl", impl, "--mode", mode, "--dtype", dtype, "--size", a.size, "--device", a.device, "--time", str(a.time)]
+def run_one(
+    entry: registry.Entry, impl: str, mode: str, dtype: str, a: argparse.Namespace, cache: pathlib.Path, state: str
+) -> dict:
+    cmd = [
+        sys.executable,
+        "-m",
+        "benchmarks.models.worker",
+        entry.key,
+        "--impl",
+        impl,
+        "--mode",
+        mode,
+        "--dtype",
+        dtype,
+        "--size",
+        a.size,
+        "--device",
+        a.device,
+        "--time",
+        str(a.time),
+    ]
     if a.backend and impl == "lamina":
         cmd += ["--backend", a.backend]
-    env = dict(os.environ, LAMINA_CACHE_DIR=str(cache / "lamina"), TORCHINDUCTOR_CACHE_DIR=str(cache / "torch"), TRITON_CACHE_DIR=str(cache / "triton"))
+    env = dict(
+        os.environ,
+        LAMINA_CACHE_DIR=str(cache / "lamina"),
+        TORCHINDUCTOR_CACHE_DIR=str(cache / "torch"),
+        TRITON_CACHE_DIR=str(cache / "triton"),
+    )
     root = pathlib.Path(__file__).resolve().parents[2]
-    base = {"key": entry.key, "suite": entry.suite, "name": entry.name, "impl": impl, "mode": mode, "dtype": dtype, "size": a.size}
+    base = {
+        "key": entry.key,
+        "suite": entry.suite,
+        "name": entry.name,
+        "impl": impl,
+        "mode": mode,
+        "dtype": dtype,
+        "size": a.size,
+    }
     t = time.time()
     try:
         p = subprocess.run(cmd, capture_output=True, text=True, errors="replace", timeout=a.timeout, env=env, cwd=root)
     except subprocess.TimeoutExpired:
         return {**base, "cache": state, "status": "timeout", "error": f"no result in {a.timeout:g} s"}
-    res = {**base, "status": "error", "error": f"the process ended with status {p.returncode}: " + " ".join(p.stderr.strip().splitlines()[-2:])[-300:]}
+    res = {
+        **base,
+        "status": "error",
+        "error": f"the process ended with status {p.returncode}: "
+        + " ".join(p.stderr.strip().splitlines()[-2:])[-300:],
+    }
     for line in reversed(p.stdout.splitlines()):
         if line.startswith(MARK):
-            res = json.loads(line[len(MARK):])
+            res = json.loads(line[len(MARK) :])
             break
     if res["status"] == "error" and a.logs:
         pathlib.Path(a.logs).mkdir(parents=True, exist_ok=True)
         (pathlib.Path(a.logs) / f"{entry.name}.{impl}.{mode}.{dtype}.txt").write_text(p.stdout + p.stderr)
-    return {**res, "cache": state, "process_s": time.time() - t, "torch_breaks": entry.torch_breaks if mode == "infer" else entry.torch_breaks_train}
+    return {
+        **res,
+        "cache": state,
+        "process_s": time.time() - t,
+        "torch_breaks": entry.torch_breaks if mode == "infer" else entry.torch_breaks_train,
+    }
 
 
 def progress(done: int, total: int, text: str) -> None:
@@ -79,7 +122,9 @@ def main(argv: list[str] | None = None) -> int:
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--time", type=float, default=2.0)
     ap.add_argument("--timeout", type=float, default=600.0)
-    ap.add_argument("--warm", action="store_true", help="run each once more in a second process, with the cache of the first")
+    ap.add_argument(
+        "--warm", action="store_true", help="run each once more in a second process, with the cache of the first"
+    )
     ap.add_argument("--shard", default="1/1")
     ap.add_argument("--out", default="out/models.jsonl")
     ap.add_argument("--logs", help="folder for the output of runs that fail")
@@ -92,7 +137,14 @@ def main(argv: list[str] | None = None) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     have = {key_of(r) for r in read(out)}
     index, shards = (int(x) for x in a.shard.split("/"))
-    jobs = [(e, i, m, d) for e in registry.select(a.suite, a.only)[index - 1 :: shards] if not e.missing for m in a.mode.split(",") for d in a.dtype.split(",") for i in a.impl.split(",")]
+    jobs = [
+        (e, i, m, d)
+        for e in registry.select(a.suite, a.only)[index - 1 :: shards]
+        if not e.missing
+        for m in a.mode.split(",")
+        for d in a.dtype.split(",")
+        for i in a.impl.split(",")
+    ]
     failed = 0
     for n, (e, impl, mode, dtype) in enumerate(jobs, 1):
         cache = pathlib.Path(tempfile.mkdtemp(prefix="lamina-suite-"))

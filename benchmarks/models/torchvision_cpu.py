@@ -1,6 +1,7 @@
 """Import torchvision beside a torch build that its compiled operators do not match.
 
-torchvision's Python half registers shape functions for ``torchvision::nms`` at import, which fails when its C++ half did not load. Where the operators are
+torchvision's Python half registers shape functions for ``torchvision::nms`` at import, which fails when its C++ half
+did not load. Where the operators are
 missing they are defined here in plain PyTorch, so that detection models run as well.
 """
 
@@ -27,7 +28,8 @@ def keep_boxes(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
 
 
 def roi_align(image: Tensor, rois: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool) -> Tensor:
-    """Average of bilinear samples of every output cell (He et al., 2017): image (N, C, H, W), rois (K, 5) to (K, C, height, width).
+    """Average of bilinear samples of every output cell (He et al., 2017): image (N, C, H, W), rois (K, 5) to (K, C,
+    height, width).
 
     A ratio of 0 takes two samples a side.
     """
@@ -50,7 +52,12 @@ def roi_align(image: Tensor, rois: Tensor, scale: float, height: int, width: int
         fy, fx = (yy - y0)[:, None], (xx - x0)[None, :]
         img = image[rois[k, 0].long()]
         rows0, rows1 = img[:, y0], img[:, y1]
-        v = rows0[:, :, x0] * (1 - fy) * (1 - fx) + rows0[:, :, x1] * (1 - fy) * fx + rows1[:, :, x0] * fy * (1 - fx) + rows1[:, :, x1] * fy * fx
+        v = (
+            rows0[:, :, x0] * (1 - fy) * (1 - fx)
+            + rows0[:, :, x1] * (1 - fy) * fx
+            + rows1[:, :, x0] * fy * (1 - fx)
+            + rows1[:, :, x1] * fy * fx
+        )
         v = v * (inside_y[:, None] & inside_x[None, :])
         out.append(v.view(image.shape[1], height, n, width, n).mean((2, 4)))
     return torch.stack(out) if out else image.new_zeros(0, image.shape[1], height, width)
@@ -64,7 +71,9 @@ def import_torchvision():
         lib = torch.library.Library("torchvision", "DEF")
         lib.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         lib.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        lib.define("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor")
+        lib.define(
+            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor"
+        )
         lib.impl("nms", keep_boxes, "CPU")
         lib.impl("roi_align", roi_align, "CompositeImplicitAutograd")
         _libraries.append(lib)

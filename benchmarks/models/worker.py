@@ -2,7 +2,8 @@
 
     python -m benchmarks.models.worker timm/resnet18 --impl lamina --mode train --dtype float32 --size small
 
-Compared with eager on the same weights and inputs, and both with float64: outputs, loss, gradients, buffers. Timed side by side with eager in this process.
+Compared with eager on the same weights and inputs, and both with float64: outputs, loss, gradients, buffers. Timed
+side by side with eager in this process.
 """
 
 from __future__ import annotations
@@ -46,14 +47,23 @@ def capture_counts(impl: str) -> dict:
         from torch._dynamo.utils import counters
 
         breaks = {str(k)[:200]: v for k, v in counters["graph_break"].items()}
-        return {"graphs": counters["stats"].get("unique_graphs", 0), "breaks": sum(breaks.values()), "break_reasons": breaks}
+        return {
+            "graphs": counters["stats"].get("unique_graphs", 0),
+            "breaks": sum(breaks.values()),
+            "break_reasons": breaks,
+        }
     if impl == "lamina":
         import lamina_dynamo
 
         c = lamina_dynamo.counters()
         c = c if isinstance(c, dict) else vars(c)
         breaks = {str(k)[:200]: v for k, v in dict(c.get("breaks") or c.get("graph_breaks") or {}).items()}
-        return {"graphs": c.get("graphs", 0), "breaks": sum(breaks.values()), "break_reasons": breaks, "fallbacks": dict(c.get("fallbacks") or {})}
+        return {
+            "graphs": c.get("graphs", 0),
+            "breaks": sum(breaks.values()),
+            "break_reasons": breaks,
+            "fallbacks": dict(c.get("fallbacks") or {}),
+        }
     return {"graphs": 0, "breaks": 0, "break_reasons": {}}
 
 
@@ -65,19 +75,31 @@ def floats(tree) -> list[torch.Tensor]:
 
 
 def loss_of(out) -> torch.Tensor:
-    """The model's own loss where it gives one, otherwise the mean of all float outputs, squared so that every output has a gradient of its own size."""
+    """The model's own loss where it gives one, otherwise the mean of all float outputs, squared so that every output
+    has a gradient of its own size.
+    """
     loss = out.get("loss") if hasattr(out, "get") else None
     if isinstance(loss, torch.Tensor):
         return loss
     parts = floats(out)
-    return sum((p.float() if p.dtype in (torch.bfloat16, torch.float16) else p).pow(2).mean() for p in parts) / max(len(parts), 1)
+    return sum((p.float() if p.dtype in (torch.bfloat16, torch.float16) else p).pow(2).mean() for p in parts) / max(
+        len(parts), 1
+    )
 
 
 class Step:
     """One call of a model: inference, or forward, loss and backward."""
 
     def __init__(self, model, call, args, kwargs, mode: str, amp: bool, device: str):
-        self.model, self.call, self.args, self.kwargs, self.mode, self.amp, self.device = model, call, args, kwargs, mode, amp, device
+        self.model, self.call, self.args, self.kwargs, self.mode, self.amp, self.device = (
+            model,
+            call,
+            args,
+            kwargs,
+            mode,
+            amp,
+            device,
+        )
 
     def __call__(self):
         cast = torch.autocast(self.device, dtype=torch.bfloat16) if self.amp else contextlib.nullcontext()
@@ -105,7 +127,9 @@ class Step:
 
 
 def relative_error(a: list[torch.Tensor], ref: list[torch.Tensor]) -> float:
-    """‖a − ref‖ / ‖ref‖ over all tensors together; inf if they do not match in number or shape, or NaN stands in different places."""
+    """‖a − ref‖ / ‖ref‖ over all tensors together; inf if they do not match in number or shape, or NaN stands in
+    different places.
+    """
     if len(a) != len(ref) or any(x.shape != y.shape for x, y in zip(a, ref)):
         return float("inf")
     num = den = 0.0
@@ -130,10 +154,14 @@ def timed(step, device: str) -> float:
 
 
 def measure(steps: dict[str, Step], device: str, budget: float) -> dict[str, float]:
-    """Median seconds of a call of each step, taken in turn until the budget in seconds is spent (at least three rounds)."""
+    """Median seconds of a call of each step, taken in turn until the budget in seconds is spent (at least three
+    rounds).
+    """
     samples: dict[str, list[float]] = {k: [] for k in steps}
     end = time.perf_counter() + budget
-    while min(len(s) for s in samples.values()) < 3 or (time.perf_counter() < end and len(next(iter(samples.values()))) < 200):
+    while min(len(s) for s in samples.values()) < 3 or (
+        time.perf_counter() < end and len(next(iter(samples.values()))) < 200
+    ):
         for k, s in steps.items():
             samples[k].append(timed(s, device))
     return {k: statistics.median(v) for k, v in samples.items()}
@@ -143,8 +171,19 @@ def run(a: argparse.Namespace) -> dict:
     from . import registry
 
     entry = registry.find(a.key)
-    res: dict = {"key": entry.key, "suite": entry.suite, "name": entry.name, "impl": a.impl, "mode": a.mode, "dtype": a.dtype, "size": a.size, "device": a.device,
-                 "torch": torch.__version__, "threads": torch.get_num_threads(), "torch_breaks": entry.torch_breaks if a.mode == "infer" else entry.torch_breaks_train}
+    res: dict = {
+        "key": entry.key,
+        "suite": entry.suite,
+        "name": entry.name,
+        "impl": a.impl,
+        "mode": a.mode,
+        "dtype": a.dtype,
+        "size": a.size,
+        "device": a.device,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "torch_breaks": entry.torch_breaks if a.mode == "infer" else entry.torch_breaks_train,
+    }
     amp = a.dtype == "amp"
     model, args, kwargs = entry.build(a.size == "small")
     model = (model.train() if a.mode == "train" else model.eval()).to(a.device)
@@ -191,7 +230,9 @@ def run(a: argparse.Namespace) -> dict:
     if a.time > 0:
         other.load_state_dict(start)
         step()
-        res["seconds"] = measure({"eager": eager, a.impl: step} if a.impl != "eager" else {"eager": eager}, a.device, a.time)
+        res["seconds"] = measure(
+            {"eager": eager, a.impl: step} if a.impl != "eager" else {"eager": eager}, a.device, a.time
+        )
         if a.impl != "eager":
             res["speedup"] = res["seconds"]["eager"] / res["seconds"][a.impl]
         after = capture_counts(a.impl)
@@ -235,7 +276,15 @@ def main() -> None:
         res["status"] = "ok" if res["accurate"] else "inaccurate"
     except Exception as e:
         traceback.print_exc()
-        res = {"key": a.key, "impl": a.impl, "mode": a.mode, "dtype": a.dtype, "size": a.size, "status": "error", "error": f"{type(e).__name__}: {str(e)[:400]}"}
+        res = {
+            "key": a.key,
+            "impl": a.impl,
+            "mode": a.mode,
+            "dtype": a.dtype,
+            "size": a.size,
+            "status": "error",
+            "error": f"{type(e).__name__}: {str(e)[:400]}",
+        }
     sys.stdout.flush()
     print("\n@@RESULT " + json.dumps(res), flush=True)
     os._exit(0)

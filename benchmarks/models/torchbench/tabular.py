@@ -46,13 +46,18 @@ class DLRM(nn.Module):
 
 
 def dlrm(small: bool):
-    tables, dim, bottom, top, n, bag = ([50] * 3, 8, [6, 12], [16], 4, 2) if small else ([1_000_000] * 8, 64, [512, 512, 512], [1024, 1024, 1024], 2048, 100)
+    tables, dim, bottom, top, n, bag = (
+        ([50] * 3, 8, [6, 12], [16], 4, 2)
+        if small
+        else ([1_000_000] * 8, 64, [512, 512, 512], [1024, 1024, 1024], 2048, 100)
+    )
     net = DLRM(tables, dim, bottom, top)
     offsets = torch.arange(0, n * bag, bag)
     return net, (torch.randn(n, bottom[0]), offsets, *[torch.randint(0, t, (n * bag,)) for t in tables])
 
 
-# --------------------------------------------------------------------------- DeepRecommender (Kuchaiev and Ginsburg, 2017)
+# --------------------------------------------------------------------------- DeepRecommender (Kuchaiev and Ginsburg,
+# 2017)
 class AutoEncoder(nn.Module):
     def __init__(self, *widths: int, drop: float):
         super().__init__()
@@ -75,7 +80,8 @@ def deeprecommender(small: bool):
     return AutoEncoder(*widths, drop=0.8), (torch.rand(n, widths[0]),)
 
 
-# --------------------------------------------------------------------------- Lennard-Jones potential learned by a small net
+# --------------------------------------------------------------------------- Lennard-Jones potential learned by a
+# small net
 class PairPotential(nn.Module):
     """Energy of a pair distance by an MLP (Schoenholz and Cubuk, 2020)."""
 
@@ -107,7 +113,9 @@ class SoftActorCritic(nn.Module):
         log_std = -10.0 + 6.0 * (torch.tanh(log_std) + 1)
         raw = mean + log_std.exp() * noise
         action = torch.tanh(raw)
-        log_prob = -0.5 * (noise**2 + 2 * log_std + math.log(2 * math.pi)) - 2 * (math.log(2) - raw - F.softplus(-2 * raw))
+        log_prob = -0.5 * (noise**2 + 2 * log_std + math.log(2 * math.pi)) - 2 * (
+            math.log(2) - raw - F.softplus(-2 * raw)
+        )
         log_prob = log_prob.sum(-1, keepdim=True)
         pair = torch.cat((state, action), -1)
         q = torch.min(*[c(pair) for c in self.critics])
@@ -127,7 +135,9 @@ class DrQ(nn.Module):
 
     def __init__(self, channels: int, act: int, filters: int, feature: int, hidden: int, side: int):
         super().__init__()
-        self.encoder = nn.Sequential(*[nn.Conv2d(channels if i == 0 else filters, filters, 3, 2 if i == 0 else 1) for i in range(4)])
+        self.encoder = nn.Sequential(
+            *[nn.Conv2d(channels if i == 0 else filters, filters, 3, 2 if i == 0 else 1) for i in range(4)]
+        )
         out = (side - 3) // 2 + 1 - 6
         self.head = nn.Sequential(nn.Linear(filters * out * out, feature), nn.LayerNorm(feature))
         self.actor = mlp(feature, hidden, hidden, 2 * act)
@@ -146,7 +156,9 @@ class DrQ(nn.Module):
         n, _, side, _ = image.shape
         padded = F.pad(image, (4, 4, 4, 4), mode="replicate")
         base = torch.linspace(-1.0 + 1.0 / (side + 8), 1.0 - 1.0 / (side + 8), side + 8, device=image.device)[:side]
-        grid = torch.stack(torch.meshgrid(base, base, indexing="xy"), -1).unsqueeze(0).repeat(n, 1, 1, 1) + shift.view(n, 1, 1, 2) * 2.0 / (side + 8)
+        grid = torch.stack(torch.meshgrid(base, base, indexing="xy"), -1).unsqueeze(0).repeat(n, 1, 1, 1) + shift.view(
+            n, 1, 1, 2
+        ) * 2.0 / (side + 8)
         image = F.grid_sample(padded, grid, padding_mode="zeros", align_corners=False)
         mean, log_std = self.actor(self.encode(image, detach=True)).chunk(2, -1)
         action = torch.tanh(mean + (-10.0 + 6.0 * (torch.tanh(log_std) + 1)).exp() * noise)
@@ -161,5 +173,9 @@ def drq(small: bool):
 
 
 BUILDERS = {
-    "dlrm": dlrm, "nvidia_deeprecommender": deeprecommender, "lennard_jones": lennard_jones, "soft_actor_critic": soft_actor_critic, "drq": drq,
+    "dlrm": dlrm,
+    "nvidia_deeprecommender": deeprecommender,
+    "lennard_jones": lennard_jones,
+    "soft_actor_critic": soft_actor_critic,
+    "drq": drq,
 }

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Multi-head attention with an optional boolean mask (True where a pair may be seen), computed step by step as the early papers did."""
+    """Multi-head attention with an optional boolean mask (True where a pair may be seen), computed step by step as
+    the early papers did.
+    """
 
     def __init__(self, dim: int, heads: int, drop: float = 0.1):
         super().__init__()
@@ -23,7 +25,10 @@ class Attention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         n = q.size(0)
-        q, k, v = (lin(x).view(n, -1, self.heads, self.head_dim).transpose(1, 2) for lin, x in ((self.q, q), (self.k, k), (self.v, v)))
+        q, k, v = (
+            lin(x).view(n, -1, self.heads, self.head_dim).transpose(1, 2)
+            for lin, x in ((self.q, q), (self.k, k), (self.v, v))
+        )
         scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -1e9)
@@ -49,9 +54,12 @@ def sinusoid_table(length: int, dim: int) -> Tensor:
     return table
 
 
-# --------------------------------------------------------------------------- BERT, pre-norm residuals (Devlin et al., 2019)
+# --------------------------------------------------------------------------- BERT, pre-norm residuals (Devlin et al.,
+# 2019)
 class ScaledNorm(nn.Module):
-    """Layer norm written with mean and std, as early implementations did: differs from nn.LayerNorm in eps and in the unbiased std."""
+    """Layer norm written with mean and std, as early implementations did: differs from nn.LayerNorm in eps and in the
+    unbiased std.
+    """
 
     def __init__(self, dim: int, eps: float = 1e-6):
         super().__init__()
@@ -109,9 +117,15 @@ class PostNormLayer(nn.Module):
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
         self.cross = Attention(dim, heads) if cross else None
         self.norm2 = nn.LayerNorm(dim, eps=1e-6) if cross else None
-        self.feed, self.norm3, self.drop = FeedForward(dim, hidden, F.relu), nn.LayerNorm(dim, eps=1e-6), nn.Dropout(0.1)
+        self.feed, self.norm3, self.drop = (
+            FeedForward(dim, hidden, F.relu),
+            nn.LayerNorm(dim, eps=1e-6),
+            nn.Dropout(0.1),
+        )
 
-    def forward(self, x: Tensor, mask: Tensor | None, memory: Tensor | None = None, memory_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, memory: Tensor | None = None, memory_mask: Tensor | None = None
+    ) -> Tensor:
         x = self.norm1(x + self.drop(self.attend(x, x, x, mask)))
         if self.cross is not None:
             x = self.norm2(x + self.drop(self.cross(x, memory, memory, memory_mask)))
@@ -146,18 +160,25 @@ class Seq2SeqTransformer(nn.Module):
 
 
 def attention_is_all_you_need(small: bool):
-    vocab, dim, layers, heads, hidden, n, length = (100, 32, 2, 2, 64, 2, 14) if small else (9521, 512, 6, 8, 2048, 256, 31)
+    vocab, dim, layers, heads, hidden, n, length = (
+        (100, 32, 2, 2, 64, 2, 14) if small else (9521, 512, 6, 8, 2048, 256, 31)
+    )
     net = Seq2SeqTransformer(vocab, dim, layers, heads, hidden)
     return net, (torch.randint(2, vocab, (n, length)), torch.randint(2, vocab, (n, length - 1)))
 
 
-# --------------------------------------------------------------------------- BERT for span extraction with word pieces pooled to words
+# --------------------------------------------------------------------------- BERT for span extraction with word
+# pieces pooled to words
 class WordBert(nn.Module):
     """Each word is the first of its pieces; a span head gives start and end scores of every word."""
 
     def __init__(self, vocab: int, dim: int, layers: int, heads: int, length: int):
         super().__init__()
-        self.token, self.position, self.kind = nn.Embedding(vocab, dim, padding_idx=0), nn.Embedding(length, dim), nn.Embedding(2, dim)
+        self.token, self.position, self.kind = (
+            nn.Embedding(vocab, dim, padding_idx=0),
+            nn.Embedding(length, dim),
+            nn.Embedding(2, dim),
+        )
         self.norm, self.drop = nn.LayerNorm(dim, eps=1e-12), nn.Dropout(0.1)
         self.layers = nn.ModuleList(PostNormLayer(dim, heads, 4 * dim, cross=False) for _ in range(layers))
         self.span = nn.Linear(dim, 2)
@@ -181,7 +202,10 @@ def fastnlp_bert(small: bool):
     vocab, dim, layers, heads, n, length = (120, 32, 2, 2, 2, 20) if small else (21128, 768, 12, 12, 6, 474)
     pieces = torch.randint(3, vocab, (n, length))
     pieces[:, length // 2] = 2
-    return WordBert(vocab, dim, layers, heads, max(512, length)), (pieces, torch.arange(0, length, 2).expand(n, -1).contiguous())
+    return WordBert(vocab, dim, layers, heads, max(512, length)), (
+        pieces,
+        torch.arange(0, length, 2).expand(n, -1).contiguous(),
+    )
 
 
 # --------------------------------------------------------------------------- Speech-Transformer (Dong et al., 2018)
@@ -192,7 +216,11 @@ class SpeechTransformer(nn.Module):
         self.register_buffer("table", sinusoid_table(length, dim).unsqueeze(0))
         self.encoder = nn.ModuleList(PostNormLayer(dim, heads, hidden, cross=False) for _ in range(layers))
         self.decoder = nn.ModuleList(PostNormLayer(dim, heads, hidden, cross=True) for _ in range(layers))
-        self.embed, self.project, self.drop = nn.Embedding(vocab, dim), nn.Linear(dim, vocab, bias=False), nn.Dropout(0.1)
+        self.embed, self.project, self.drop = (
+            nn.Embedding(vocab, dim),
+            nn.Linear(dim, vocab, bias=False),
+            nn.Dropout(0.1),
+        )
         self.project.weight = self.embed.weight
         self.scale, self.sos, self.eos = dim**0.5, 1, 2
 
@@ -206,8 +234,12 @@ class SpeechTransformer(nn.Module):
         for layer in self.encoder:
             x = layer(x, mask)
         rows = [t[t != -1] for t in targets]
-        ys_in = nn.utils.rnn.pad_sequence([torch.cat([t.new_tensor([self.sos]), t]) for t in rows], batch_first=True, padding_value=self.eos)
-        ys_out = nn.utils.rnn.pad_sequence([torch.cat([t, t.new_tensor([self.eos])]) for t in rows], batch_first=True, padding_value=-1)
+        ys_in = nn.utils.rnn.pad_sequence(
+            [torch.cat([t.new_tensor([self.sos]), t]) for t in rows], batch_first=True, padding_value=self.eos
+        )
+        ys_out = nn.utils.rnn.pad_sequence(
+            [torch.cat([t, t.new_tensor([self.eos])]) for t in rows], batch_first=True, padding_value=-1
+        )
         size = ys_in.size(1)
         causal = torch.ones((size, size), device=frames.device, dtype=torch.uint8).tril()[None, None]
         y = self.drop(self.embed(ys_in) * self.scale + self.table[:, :size])
@@ -217,14 +249,21 @@ class SpeechTransformer(nn.Module):
 
 
 def speech_transformer(small: bool):
-    feats, vocab, dim, layers, heads, hidden, n, steps, out = (16, 30, 32, 2, 2, 64, 2, 24, 7) if small else (320, 4233, 512, 6, 8, 2048, 10, 204, 20)
+    feats, vocab, dim, layers, heads, hidden, n, steps, out = (
+        (16, 30, 32, 2, 2, 64, 2, 24, 7) if small else (320, 4233, 512, 6, 8, 2048, 10, 204, 20)
+    )
     targets = torch.randint(3, vocab, (n, out))
     targets[0, out - 2 :] = -1
     lengths = torch.linspace(steps // 2, steps, n).long()
-    return SpeechTransformer(feats, vocab, dim, layers, heads, hidden, max(600, steps)), (torch.randn(n, steps, feats), lengths, targets)
+    return SpeechTransformer(feats, vocab, dim, layers, heads, hidden, max(600, steps)), (
+        torch.randn(n, steps, feats),
+        lengths,
+        targets,
+    )
 
 
-# --------------------------------------------------------------------------- linear-chain CRF (Rush, 2020, as a structured layer over an encoder)
+# --------------------------------------------------------------------------- linear-chain CRF (Rush, 2020, as a
+# structured layer over an encoder)
 class LinearChain(nn.Module):
     """Log-partition and gold score of a linear-chain CRF, by a scan over time in the log semiring."""
 
@@ -253,12 +292,21 @@ def pytorch_struct(small: bool):
 class LocationAttention(nn.Module):
     def __init__(self, query: int, memory: int, dim: int, filters: int = 32, kernel: int = 31):
         super().__init__()
-        self.query, self.memory, self.v = nn.Linear(query, dim, bias=False), nn.Linear(memory, dim, bias=False), nn.Linear(dim, 1, bias=False)
-        self.conv, self.location = nn.Conv1d(2, filters, kernel, padding=kernel // 2, bias=False), nn.Linear(filters, dim, bias=False)
+        self.query, self.memory, self.v = (
+            nn.Linear(query, dim, bias=False),
+            nn.Linear(memory, dim, bias=False),
+            nn.Linear(dim, 1, bias=False),
+        )
+        self.conv, self.location = (
+            nn.Conv1d(2, filters, kernel, padding=kernel // 2, bias=False),
+            nn.Linear(filters, dim, bias=False),
+        )
 
     def forward(self, query: Tensor, memory: Tensor, keys: Tensor, weights: Tensor, mask: Tensor):
         loc = self.location(self.conv(weights).transpose(1, 2))
-        energy = self.v(torch.tanh(self.query(query.unsqueeze(1)) + loc + keys)).squeeze(-1).masked_fill(mask, -float("inf"))
+        energy = (
+            self.v(torch.tanh(self.query(query.unsqueeze(1)) + loc + keys)).squeeze(-1).masked_fill(mask, -float("inf"))
+        )
         weights = F.softmax(energy, dim=1)
         return torch.bmm(weights.unsqueeze(1), memory).squeeze(1), weights
 
@@ -267,14 +315,19 @@ class Tacotron2(nn.Module):
     def __init__(self, symbols: int, mels: int, embed: int, encoder: int, rnn: int, prenet: int, attention: int):
         super().__init__()
         self.embed = nn.Embedding(symbols, embed)
-        self.convs = nn.ModuleList(nn.Sequential(nn.Conv1d(embed if i == 0 else encoder, encoder, 5, padding=2), nn.BatchNorm1d(encoder)) for i in range(3))
+        self.convs = nn.ModuleList(
+            nn.Sequential(nn.Conv1d(embed if i == 0 else encoder, encoder, 5, padding=2), nn.BatchNorm1d(encoder))
+            for i in range(3)
+        )
         self.lstm = nn.LSTM(encoder, encoder // 2, 1, batch_first=True, bidirectional=True)
         self.prenet = nn.ModuleList([nn.Linear(mels, prenet, bias=False), nn.Linear(prenet, prenet, bias=False)])
         self.attention_rnn, self.decoder_rnn = nn.LSTMCell(prenet + encoder, rnn), nn.LSTMCell(rnn + encoder, rnn)
         self.attention = LocationAttention(rnn, encoder, attention)
         self.frame, self.gate = nn.Linear(rnn + encoder, mels), nn.Linear(rnn + encoder, 1)
         widths = [mels, embed, embed, embed, embed, mels]
-        self.postnet = nn.ModuleList(nn.Sequential(nn.Conv1d(a, b, 5, padding=2), nn.BatchNorm1d(b)) for a, b in zip(widths, widths[1:]))
+        self.postnet = nn.ModuleList(
+            nn.Sequential(nn.Conv1d(a, b, 5, padding=2), nn.BatchNorm1d(b)) for a, b in zip(widths, widths[1:])
+        )
 
     def forward(self, text: Tensor, lengths: Tensor, mels: Tensor):
         x = self.embed(text).transpose(1, 2)
@@ -293,7 +346,9 @@ class Tacotron2(nn.Module):
         outs, gates, aligns = [], [], []
         for frame in frames[:-1]:
             ah, ac = self.attention_rnn(torch.cat((frame, context), -1), (ah, ac))
-            context, w = self.attention(F.dropout(ah, 0.1, self.training), memory, keys, torch.stack((w, total), 1), mask)
+            context, w = self.attention(
+                F.dropout(ah, 0.1, self.training), memory, keys, torch.stack((w, total), 1), mask
+            )
             total = total + w
             dh, dc = self.decoder_rnn(torch.cat((ah, context), -1), (dh, dc))
             h = torch.cat((F.dropout(dh, 0.1, self.training), context), 1)
@@ -313,10 +368,15 @@ def tacotron2(small: bool):
         net, n, chars, steps, mels, symbols = Tacotron2(20, 8, 16, 16, 24, 12, 8), 2, 12, 6, 8, 20
     else:
         net, n, chars, steps, mels, symbols = Tacotron2(148, 80, 512, 512, 1024, 256, 128), 32, 164, 200, 80, 148
-    return net, (torch.randint(0, symbols, (n, chars)), torch.full((n,), chars) - torch.arange(n).clamp(max=3), torch.randn(n, mels, steps))
+    return net, (
+        torch.randint(0, symbols, (n, chars)),
+        torch.full((n,), chars) - torch.arange(n).clamp(max=3),
+        torch.randn(n, mels, steps),
+    )
 
 
-# --------------------------------------------------------------------------- speaker encoder (Wan et al., 2018): LSTMs with projection
+# --------------------------------------------------------------------------- speaker encoder (Wan et al., 2018):
+# LSTMs with projection
 class ProjectedLSTM(nn.Module):
     def __init__(self, inp: int, hidden: int, proj: int):
         super().__init__()
@@ -337,20 +397,40 @@ class SpeakerEncoder(nn.Module):
 
 
 def tts_angular(small: bool):
-    return (SpeakerEncoder(8, 24, 8), (torch.randn(2, 10, 8),)) if small else (SpeakerEncoder(40, 768, 256), (torch.randn(64, 50, 40),))
+    return (
+        (SpeakerEncoder(8, 24, 8), (torch.randn(2, 10, 8),))
+        if small
+        else (SpeakerEncoder(40, 768, 256), (torch.randn(64, 50, 40),))
+    )
 
 
-# --------------------------------------------------------------------------- Demucs (Défossez et al., 2019): waveform U-Net with an LSTM in the middle
+# --------------------------------------------------------------------------- Demucs (Défossez et al., 2019): waveform
+# U-Net with an LSTM in the middle
 class Demucs(nn.Module):
-    def __init__(self, sources: int, audio: int, channels: int, depth: int, kernel: int = 8, stride: int = 4, context: int = 3):
+    def __init__(
+        self, sources: int, audio: int, channels: int, depth: int, kernel: int = 8, stride: int = 4, context: int = 3
+    ):
         super().__init__()
-        self.kernel, self.stride, self.context, self.sources, self.audio, self.depth = kernel, stride, context, sources, audio, depth
+        self.kernel, self.stride, self.context, self.sources, self.audio, self.depth = (
+            kernel,
+            stride,
+            context,
+            sources,
+            audio,
+            depth,
+        )
         self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
         cin, c = audio, channels
         for i in range(depth):
-            self.encoder.append(nn.Sequential(nn.Conv1d(cin, c, kernel, stride), nn.ReLU(), nn.Conv1d(c, 2 * c, 1), nn.GLU(dim=1)))
+            self.encoder.append(
+                nn.Sequential(nn.Conv1d(cin, c, kernel, stride), nn.ReLU(), nn.Conv1d(c, 2 * c, 1), nn.GLU(dim=1))
+            )
             out = sources * audio if i == 0 else cin
-            up: list[nn.Module] = [nn.Conv1d(c, 2 * c, context), nn.GLU(dim=1), nn.ConvTranspose1d(c, out, kernel, stride)]
+            up: list[nn.Module] = [
+                nn.Conv1d(c, 2 * c, context),
+                nn.GLU(dim=1),
+                nn.ConvTranspose1d(c, out, kernel, stride),
+            ]
             if i > 0:
                 up.append(nn.ReLU())
             self.decoder.insert(0, nn.Sequential(*up))
@@ -385,6 +465,12 @@ def demucs(small: bool):
 
 
 BUILDERS = {
-    "BERT_pytorch": bert_pytorch, "attention_is_all_you_need_pytorch": attention_is_all_you_need, "fastNLP_Bert": fastnlp_bert,
-    "speech_transformer": speech_transformer, "pytorch_struct": pytorch_struct, "tacotron2": tacotron2, "tts_angular": tts_angular, "demucs": demucs,
+    "BERT_pytorch": bert_pytorch,
+    "attention_is_all_you_need_pytorch": attention_is_all_you_need,
+    "fastNLP_Bert": fastnlp_bert,
+    "speech_transformer": speech_transformer,
+    "pytorch_struct": pytorch_struct,
+    "tacotron2": tacotron2,
+    "tts_angular": tts_angular,
+    "demucs": demucs,
 }

@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def conv_norm(cin: int, cout: int, k: int, stride: int = 1, *, norm=nn.BatchNorm2d, act=nn.ReLU, pad: int | None = None) -> nn.Sequential:
+def conv_norm(
+    cin: int, cout: int, k: int, stride: int = 1, *, norm=nn.BatchNorm2d, act=nn.ReLU, pad: int | None = None
+) -> nn.Sequential:
     """Convolution, normalisation, activation: the block nearly all of these nets are made of."""
     layers: list[nn.Module] = [nn.Conv2d(cin, cout, k, stride, k // 2 if pad is None else pad, bias=norm is None)]
     if norm is not None:
@@ -67,10 +69,26 @@ class SloMoUNet(nn.Module):
     def __init__(self, cin: int, cout: int, width: int):
         super().__init__()
         self.in1, self.in2 = nn.Conv2d(cin, width, 7, padding=3), nn.Conv2d(width, width, 7, padding=3)
-        sizes = [(width, 2 * width, 5), (2 * width, 4 * width, 3), (4 * width, 8 * width, 3), (8 * width, 16 * width, 3), (16 * width, 16 * width, 3)]
-        self.down = nn.ModuleList(nn.ModuleList([nn.Conv2d(a, b, k, padding=k // 2), nn.Conv2d(b, b, k, padding=k // 2)]) for a, b, k in sizes)
-        ups = [(16 * width, 16 * width), (16 * width, 8 * width), (8 * width, 4 * width), (4 * width, 2 * width), (2 * width, width)]
-        self.up = nn.ModuleList(nn.ModuleList([nn.Conv2d(a, b, 3, padding=1), nn.Conv2d(2 * b, b, 3, padding=1)]) for a, b in ups)
+        sizes = [
+            (width, 2 * width, 5),
+            (2 * width, 4 * width, 3),
+            (4 * width, 8 * width, 3),
+            (8 * width, 16 * width, 3),
+            (16 * width, 16 * width, 3),
+        ]
+        self.down = nn.ModuleList(
+            nn.ModuleList([nn.Conv2d(a, b, k, padding=k // 2), nn.Conv2d(b, b, k, padding=k // 2)]) for a, b, k in sizes
+        )
+        ups = [
+            (16 * width, 16 * width),
+            (16 * width, 8 * width),
+            (8 * width, 4 * width),
+            (4 * width, 2 * width),
+            (2 * width, width),
+        ]
+        self.up = nn.ModuleList(
+            nn.ModuleList([nn.Conv2d(a, b, 3, padding=1), nn.Conv2d(2 * b, b, 3, padding=1)]) for a, b in ups
+        )
         self.out = nn.Conv2d(width, cout, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -122,17 +140,25 @@ class SuperSloMo(nn.Module):
 
 def super_slomo(small: bool):
     n, side = (1, 64) if small else (6, 352)
-    return SuperSloMo(4 if small else 32), (torch.rand(n, 3, side, side), torch.rand(n, 3, side, side), torch.linspace(0.2, 0.8, n))
+    return SuperSloMo(4 if small else 32), (
+        torch.rand(n, 3, side, side),
+        torch.rand(n, 3, side, side),
+        torch.linspace(0.2, 0.8, n),
+    )
 
 
-# --------------------------------------------------------------------------- residual generators: CycleGAN, StarGAN, background matting
+# --------------------------------------------------------------------------- residual generators: CycleGAN, StarGAN,
+# background matting
 class ResidualBlock(nn.Module):
     def __init__(self, width: int, norm, reflect: bool = False):
         super().__init__()
         mode = "reflect" if reflect else "zeros"
         self.body = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, padding_mode=mode, bias=False), norm(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, padding_mode=mode, bias=False), norm(width),
+            nn.Conv2d(width, width, 3, padding=1, padding_mode=mode, bias=False),
+            norm(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, padding_mode=mode, bias=False),
+            norm(width),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,14 +166,20 @@ class ResidualBlock(nn.Module):
 
 
 def cyclegan(small: bool):
-    """The generator of Zhu et al., 2017: 7×7 stem with reflection, two strided steps, nine residual blocks, two transposed steps."""
+    """The generator of Zhu et al., 2017: 7×7 stem with reflection, two strided steps, nine residual blocks, two
+    transposed steps.
+    """
     w, blocks, side = (8, 3, 48) if small else (64, 9, 256)
     layers: list[nn.Module] = [nn.ReflectionPad2d(3), nn.Conv2d(3, w, 7), nn.InstanceNorm2d(w), nn.ReLU(True)]
     for i in (1, 2):
         layers += [nn.Conv2d(w * i, w * i * 2, 3, 2, 1), nn.InstanceNorm2d(w * i * 2), nn.ReLU(True)]
     layers += [ResidualBlock(w * 4, nn.InstanceNorm2d, reflect=True) for _ in range(blocks)]
     for i in (4, 2):
-        layers += [nn.ConvTranspose2d(w * i, w * i // 2, 3, 2, 1, output_padding=1), nn.InstanceNorm2d(w * i // 2), nn.ReLU(True)]
+        layers += [
+            nn.ConvTranspose2d(w * i, w * i // 2, 3, 2, 1, output_padding=1),
+            nn.InstanceNorm2d(w * i // 2),
+            nn.ReLU(True),
+        ]
     layers += [nn.ReflectionPad2d(3), nn.Conv2d(w, 3, 7), nn.Tanh()]
     return nn.Sequential(*layers), (torch.randn(1, 3, side, side),)
 
@@ -161,7 +193,11 @@ class StarGANGenerator(nn.Module):
         def norm(c):
             return nn.InstanceNorm2d(c, affine=True, track_running_stats=True)
 
-        layers: list[nn.Module] = [nn.Conv2d(3 + labels, width, 7, 1, 3, bias=False), norm(width), nn.ReLU(inplace=True)]
+        layers: list[nn.Module] = [
+            nn.Conv2d(3 + labels, width, 7, 1, 3, bias=False),
+            norm(width),
+            nn.ReLU(inplace=True),
+        ]
         c = width
         for _ in range(2):
             layers += [nn.Conv2d(c, c * 2, 4, 2, 1, bias=False), norm(c * 2), nn.ReLU(inplace=True)]
@@ -179,29 +215,44 @@ class StarGANGenerator(nn.Module):
 
 def stargan(small: bool):
     w, n, side = (8, 2, 32) if small else (64, 16, 128)
-    return StarGANGenerator(w, 5, 2 if small else 6), (torch.randn(n, 3, side, side), torch.randint(0, 2, (n, 5)).float())
+    return StarGANGenerator(w, 5, 2 if small else 6), (
+        torch.randn(n, 3, side, side),
+        torch.randint(0, 2, (n, 5)).float(),
+    )
 
 
 class BackgroundMatting(nn.Module):
-    """Sengupta et al., 2020: separate encoders for image, background, segmentation and neighbouring frames; a context switch of 1×1
+    """Sengupta et al., 2020: separate encoders for image, background, segmentation and neighbouring frames; a context
+    switch of 1×1
     convolutions; residual blocks; one decoder for the matte and one for the foreground."""
 
     def __init__(self, width: int, first_blocks: int, second_blocks: int):
         super().__init__()
 
         def encoder(cin: int) -> nn.Sequential:
-            return nn.Sequential(nn.ReflectionPad2d(3), conv_norm(cin, width, 7, pad=0), conv_norm(width, 2 * width, 3, 2), conv_norm(2 * width, 4 * width, 3, 2))
+            return nn.Sequential(
+                nn.ReflectionPad2d(3),
+                conv_norm(cin, width, 7, pad=0),
+                conv_norm(width, 2 * width, 3, 2),
+                conv_norm(2 * width, 4 * width, 3, 2),
+            )
 
         self.image, self.back, self.seg, self.multi = encoder(3), encoder(3), encoder(1), encoder(4)
         self.prep = nn.ModuleList(conv_norm(8 * width, width, 1) for _ in range(3))
-        self.shared = nn.Sequential(conv_norm(7 * width, 4 * width, 1), *[ResidualBlock(4 * width, nn.BatchNorm2d) for _ in range(first_blocks)])
+        self.shared = nn.Sequential(
+            conv_norm(7 * width, 4 * width, 1), *[ResidualBlock(4 * width, nn.BatchNorm2d) for _ in range(first_blocks)]
+        )
         self.alpha_blocks = nn.Sequential(*[ResidualBlock(4 * width, nn.BatchNorm2d) for _ in range(second_blocks)])
         self.fore_blocks = nn.Sequential(*[ResidualBlock(4 * width, nn.BatchNorm2d) for _ in range(second_blocks)])
 
         def up(cin: int, cout: int) -> nn.Sequential:
-            return nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), conv_norm(cin, cout, 3))
+            return nn.Sequential(
+                nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), conv_norm(cin, cout, 3)
+            )
 
-        self.alpha = nn.Sequential(up(4 * width, 2 * width), up(2 * width, width), nn.ReflectionPad2d(3), nn.Conv2d(width, 1, 7), nn.Tanh())
+        self.alpha = nn.Sequential(
+            up(4 * width, 2 * width), up(2 * width, width), nn.ReflectionPad2d(3), nn.Conv2d(width, 1, 7), nn.Tanh()
+        )
         self.fore1 = up(4 * width, 2 * width)
         self.fore2 = nn.Sequential(up(4 * width, width), nn.ReflectionPad2d(3), nn.Conv2d(width, 3, 7))
 
@@ -209,7 +260,9 @@ class BackgroundMatting(nn.Module):
         x = self.image[1](self.image[0](image))
         half = self.image[2](x)
         img = self.image[3](half)
-        context = [p(torch.cat([img, e], 1)) for p, e in zip(self.prep, (self.back(back), self.seg(seg), self.multi(multi)))]
+        context = [
+            p(torch.cat([img, e], 1)) for p, e in zip(self.prep, (self.back(back), self.seg(seg), self.multi(multi)))
+        ]
         shared = self.shared(torch.cat([img, *context], 1))
         fore = self.fore1(self.fore_blocks(shared))
         return self.alpha(self.alpha_blocks(shared)), self.fore2(torch.cat([fore, half], 1))
@@ -226,12 +279,17 @@ def dcgan(small: bool):
     w, n = (8, 4) if small else (64, 256)
     layers: list[nn.Module] = [nn.Conv2d(3, w, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True)]
     for i in (1, 2, 4):
-        layers += [nn.Conv2d(w * i, w * i * 2, 4, 2, 1, bias=False), nn.BatchNorm2d(w * i * 2), nn.LeakyReLU(0.2, inplace=True)]
+        layers += [
+            nn.Conv2d(w * i, w * i * 2, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(w * i * 2),
+            nn.LeakyReLU(0.2, inplace=True),
+        ]
     layers += [nn.Conv2d(w * 8, 1, 4, 1, 0, bias=False), nn.Sigmoid()]
     return nn.Sequential(*layers), (torch.randn(n, 3, 64, 64),)
 
 
-# --------------------------------------------------------------------------- LearningToPaint (Huang et al., 2019): ResNet-18 actor
+# --------------------------------------------------------------------------- LearningToPaint (Huang et al., 2019):
+# ResNet-18 actor
 class PaintBlock(nn.Module):
     def __init__(self, cin: int, cout: int, stride: int):
         super().__init__()
@@ -296,7 +354,11 @@ class YOLOv3(nn.Module):
         cin = c
         for i in range(3):
             m = c >> (i + 1)
-            self.neck.append(nn.Sequential(dark(cin, m, 1), dark(m, 2 * m, 3), dark(2 * m, m, 1), dark(m, 2 * m, 3), dark(2 * m, m, 1)))
+            self.neck.append(
+                nn.Sequential(
+                    dark(cin, m, 1), dark(m, 2 * m, 3), dark(2 * m, m, 1), dark(m, 2 * m, 3), dark(2 * m, m, 1)
+                )
+            )
             self.head.append(nn.Sequential(dark(m, 2 * m, 3), nn.Conv2d(2 * m, out, 1)))
             if i < 2:
                 self.lateral.append(dark(m, m // 2, 1))
@@ -333,7 +395,8 @@ def yolov3(small: bool):
     return net, (torch.rand(1, 3, *((64, 96) if small else (384, 512))),)
 
 
-# --------------------------------------------------------------------------- MoCo (He et al., 2020): two encoders and a queue of keys
+# --------------------------------------------------------------------------- MoCo (He et al., 2020): two encoders and
+# a queue of keys
 class MoCo(nn.Module):
     def __init__(self, encoder, dim: int, queue: int, momentum: float = 0.999, temperature: float = 0.07):
         super().__init__()
@@ -372,14 +435,24 @@ def moco(small: bool):
     import torchvision
 
     n, side = (2, 64) if small else (32, 224)
-    make = (lambda dim: torchvision.models.resnet18(num_classes=dim)) if small else (lambda dim: torchvision.models.resnet50(num_classes=dim))
-    return MoCo(make, 32 if small else 128, 64 if small else 32000), (torch.randn(n, 3, side, side), torch.randn(n, 3, side, side))
+    make = (
+        (lambda dim: torchvision.models.resnet18(num_classes=dim))
+        if small
+        else (lambda dim: torchvision.models.resnet50(num_classes=dim))
+    )
+    return MoCo(make, 32 if small else 128, 64 if small else 32000), (
+        torch.randn(n, 3, side, side),
+        torch.randn(n, 3, side, side),
+    )
 
 
 # --------------------------------------------------------------------------- EfficientDet (Tan et al., 2020)
 class SeparableConv(nn.Sequential):
     def __init__(self, cin: int, cout: int, norm: bool = True):
-        layers: list[nn.Module] = [nn.Conv2d(cin, cin, 3, padding=1, groups=cin, bias=False), nn.Conv2d(cin, cout, 1, bias=not norm)]
+        layers: list[nn.Module] = [
+            nn.Conv2d(cin, cin, 3, padding=1, groups=cin, bias=False),
+            nn.Conv2d(cin, cout, 1, bias=not norm),
+        ]
         if norm:
             layers.append(nn.BatchNorm2d(cout, eps=1e-3, momentum=0.01))
         super().__init__(*layers)
@@ -425,11 +498,23 @@ class EfficientDet(nn.Module):
         self.lateral = nn.ModuleList(conv_norm(c, width, 1, act=None) for c in cs)
         self.extra = conv_norm(cs[-1], width, 1, act=None)
         self.fpn = nn.ModuleList(BiFPNLayer(width) for _ in range(layers))
-        self.trunk = nn.ModuleDict({k: nn.ModuleList(SeparableConv(width, width, norm=False) for _ in range(head_depth)) for k in ("class", "box")})
-        self.norms = nn.ModuleDict(
-            {k: nn.ModuleList(nn.ModuleList(nn.BatchNorm2d(width, eps=1e-3) for _ in range(5)) for _ in range(head_depth)) for k in ("class", "box")}
+        self.trunk = nn.ModuleDict(
+            {
+                k: nn.ModuleList(SeparableConv(width, width, norm=False) for _ in range(head_depth))
+                for k in ("class", "box")
+            }
         )
-        self.predict = nn.ModuleDict({"class": SeparableConv(width, 9 * classes, norm=False), "box": SeparableConv(width, 36, norm=False)})
+        self.norms = nn.ModuleDict(
+            {
+                k: nn.ModuleList(
+                    nn.ModuleList(nn.BatchNorm2d(width, eps=1e-3) for _ in range(5)) for _ in range(head_depth)
+                )
+                for k in ("class", "box")
+            }
+        )
+        self.predict = nn.ModuleDict(
+            {"class": SeparableConv(width, 9 * classes, norm=False), "box": SeparableConv(width, 36, norm=False)}
+        )
 
     def forward(self, x: Tensor):
         feats = self.backbone(x)
@@ -460,21 +545,40 @@ def maskrcnn(small: bool):
 
     kw = dict(weights=None, weights_backbone=None, num_classes=5 if small else 91)
     if small:
-        kw.update(min_size=96, max_size=128, rpn_pre_nms_top_n_test=50, rpn_post_nms_top_n_test=20, rpn_pre_nms_top_n_train=50, rpn_post_nms_top_n_train=20)
+        kw.update(
+            min_size=96,
+            max_size=128,
+            rpn_pre_nms_top_n_test=50,
+            rpn_post_nms_top_n_test=20,
+            rpn_pre_nms_top_n_train=50,
+            rpn_post_nms_top_n_train=20,
+        )
     net = torchvision.models.detection.maskrcnn_resnet50_fpn(**kw)
     if small:  # few proposals: the point is the control flow
         net.roi_heads.fg_bg_sampler.batch_size_per_image = 16
     side = 96 if small else 800
     images = [torch.rand(3, side, side), torch.rand(3, side, side * 5 // 4)]
     targets = [
-        {"boxes": torch.tensor([[4.0, 6.0, side / 2, side / 2]]), "labels": torch.tensor([1]), "masks": torch.ones(1, i.shape[1], i.shape[2], dtype=torch.uint8)}
+        {
+            "boxes": torch.tensor([[4.0, 6.0, side / 2, side / 2]]),
+            "labels": torch.tensor([1]),
+            "masks": torch.ones(1, i.shape[1], i.shape[2], dtype=torch.uint8),
+        }
         for i in images
     ]
     return net, (images, targets)
 
 
 BUILDERS = {
-    "pytorch_unet": pytorch_unet, "Super_SloMo": super_slomo, "pytorch_CycleGAN_and_pix2pix": cyclegan, "pytorch_stargan": stargan,
-    "Background_Matting": background_matting, "dcgan": dcgan, "LearningToPaint": learning_to_paint, "yolov3": yolov3, "moco": moco,
-    "timm_efficientdet": efficientdet, "vision_maskrcnn": maskrcnn,
+    "pytorch_unet": pytorch_unet,
+    "Super_SloMo": super_slomo,
+    "pytorch_CycleGAN_and_pix2pix": cyclegan,
+    "pytorch_stargan": stargan,
+    "Background_Matting": background_matting,
+    "dcgan": dcgan,
+    "LearningToPaint": learning_to_paint,
+    "yolov3": yolov3,
+    "moco": moco,
+    "timm_efficientdet": efficientdet,
+    "vision_maskrcnn": maskrcnn,
 }
