@@ -158,7 +158,8 @@ def main(argv: list[str] | None = None) -> int:
                 failed += r["status"] != "ok" and impl == "lamina"
                 text = f"{e.name} {impl} {mode} {dtype} {state}: {r['status']}"
                 if r["status"] == "ok":
-                    text += f", {r.get('speedup', 1.0):.2f}x, first call {r['first_call_s']:.1f} s, {r['graphs']} graphs, {r['breaks']} breaks"
+                    text += f", {r.get('speedup', 1.0):.2f}x, first call {r['first_call_s']:.1f} s"
+                    text += f", {r['graphs']} graphs, {r['breaks']} breaks"
                 else:
                     text += f" {r.get('error', r.get('errors'))}"
                 progress(n, len(jobs), text)

@@ -72,7 +72,8 @@ def import_torchvision():
         lib.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         lib.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         lib.define(
-            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor"
+            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+            "int sampling_ratio, bool aligned) -> Tensor"
         )
         lib.impl("nms", keep_boxes, "CPU")
         lib.impl("roi_align", roi_align, "CompositeImplicitAutograd")
