@@ -1,0 +1,351 @@
+"""Train real models twice, in eager and through `lamina.compile`, and show that the results agree and what it costs.
+
+    python examples/demo.py [--epochs N] [--batch N] [--width N] [--torch-compile] [--only images|text] [--out FOLDER]
+
+Part one trains a ResNet-18 on scikit-learn's handwritten digits (1,797 real scans, upscaled to 3x32x32); part two
+trains a small transformer on a text that ships with Python and lets it write, under `dynamic=True`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import pathlib
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import lamina
+from lamina import events
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from language_model import LanguageModel  # noqa: E402
+from resnet import ResNet18  # noqa: E402
+
+
+@dataclass
+class Run:
+    """What one way of running a model gave."""
+
+    name: str
+    losses: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    first_call: float = 0.0
+    score: float = 0.0
+    stages: Counter = field(default_factory=Counter)
+    counts: Counter = field(default_factory=Counter)
+
+    @property
+    def ms(self) -> float:
+        """Median milliseconds a step, the first few left out."""
+        steady = sorted(self.step_ms[3:] or self.step_ms)
+        return steady[len(steady) // 2]
+
+
+def collect(run: Run) -> Callable[[Any], None]:
+    """Return a listener that adds up what the stages report."""
+
+    def listen(event: Any) -> None:
+        name = str(event.name).replace("_", " ")
+        if isinstance(event, events.Event):
+            if event.seconds:
+                run.stages[name] += event.seconds
+            if name == "fallback":
+                run.counts["fallbacks to eager"] += 1
+        elif name in ("graph captured", "graph break", "recompile", "cache hit", "kernel"):
+            run.counts[name] += 1
+            if name == "graph captured":
+                run.stages["capture"] += event.seconds
+        if isinstance(event.payload, dict) and name in ("graph captured", "frame compiled", "guards"):
+            guards = event.payload.get("guards")
+            if isinstance(guards, (list, tuple)):
+                run.counts["guard"] += len(guards)
+
+    return listen
+
+
+def progress(text: str) -> None:
+    """Show a line that the next one replaces; nothing where the output is not a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\r\x1b[K" + text)
+        sys.stdout.flush()
+
+
+def table(rows: list[list[str]]) -> str:
+    """Align rows of cells, the first column to the left."""
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))])
+             for r in rows]
+    lines.insert(1, "  ".join("-" * w for w in widths))
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------------------------------- part one: images
+def digits(device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return training images, training labels, test images, test labels; every fifth image is a test image."""
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    images = torch.tensor(raw.images, dtype=torch.float32).unsqueeze(1) / 16.0
+    images = F.interpolate(images, size=(32, 32), mode="bilinear", align_corners=False).repeat(1, 3, 1, 1)
+    images = (images - images.mean()) / images.std()
+    labels = torch.tensor(raw.target, dtype=torch.int64)
+    test = torch.arange(len(labels)) % 5 == 0
+    return tuple(t.to(device) for t in (images[~test], labels[~test], images[test], labels[test]))  # type: ignore
+
+
+def train_images(name: str, wrap: Callable[[nn.Module], Any], args: argparse.Namespace, data: Any, run: Run) -> Run:
+    """Train one ResNet-18 from the same start and the same order of batches."""
+    images, labels, test_images, test_labels = data
+    torch.manual_seed(0)
+    model = ResNet18(width=args.width).to(images.device)
+    net = wrap(model)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
+    order = torch.Generator().manual_seed(1)
+    batches = len(images) // args.batch
+    total = args.epochs * batches
+    for epoch in range(args.epochs):
+        shuffled = torch.randperm(len(images), generator=order)
+        for i in range(batches):
+            if args.steps and len(run.losses) >= args.steps:
+                break
+            pick = shuffled[i * args.batch:(i + 1) * args.batch].to(images.device)
+            start = time.perf_counter()
+            optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(net(images[pick]), labels[pick])
+            loss.backward()
+            optimizer.step()
+            run.losses.append(float(loss.detach()))
+            seconds = time.perf_counter() - start
+            if not run.step_ms:
+                run.first_call = seconds
+            run.step_ms.append(seconds * 1e3)
+            progress(f"{name}: epoch {epoch + 1}/{args.epochs}, step {len(run.losses)}/{total}, "
+                     f"loss {run.losses[-1]:.4f}, {seconds * 1e3:.0f} ms a step")
+    net.eval()
+    with torch.no_grad():
+        right = [net(part).argmax(1) == answer
+                 for part, answer in zip(test_images.split(args.batch), test_labels.split(args.batch), strict=True)]
+    run.score = float(torch.cat(right).float().mean())
+    progress("")
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------ part two: text
+def text_that_ships_with_python() -> str:
+    """Return the help topics of Python's reference, or the Zen where they are not installed."""
+    try:
+        from pydoc_data.topics import topics
+
+        return " ".join(" ".join(topics[k] for k in sorted(topics)).split())[:400_000]
+    except ImportError:
+        import codecs
+        import this
+
+        return codecs.decode(this.s, "rot13") * 40
+
+
+def train_text(name: str, wrap: Callable[[nn.Module], Any], args: argparse.Namespace, data: Any, run: Run) -> Any:
+    """Train one language model; returns it."""
+    tokens, vocabulary = data
+    torch.manual_seed(0)
+    net = wrap(LanguageModel(vocabulary).to(tokens.device))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    order = torch.Generator().manual_seed(2)
+    length = 64
+    for step in range(args.text_steps):
+        starts = torch.randint(0, len(tokens) - length - 1, (32,), generator=order)
+        rows = torch.stack([tokens[s:s + length + 1] for s in starts.tolist()])
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        scores = net(rows[:, :-1])
+        loss = F.cross_entropy(scores.flatten(0, 1), rows[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        run.losses.append(float(loss.detach()))
+        seconds = time.perf_counter() - start
+        if not run.step_ms:
+            run.first_call = seconds
+        run.step_ms.append(seconds * 1e3)
+        progress(f"{name}: step {step + 1}/{args.text_steps}, loss {run.losses[-1]:.4f}, {seconds * 1e3:.0f} ms a step")
+    progress("")
+    return net
+
+
+def generate(net: Any, prompt: torch.Tensor, count: int) -> tuple[torch.Tensor, list[float]]:
+    """Add the likeliest next token `count` times; the input grows by one at each call. Returns tokens and ms a call."""
+    times = []
+    with torch.no_grad():
+        for _ in range(count):
+            start = time.perf_counter()
+            scores = net(prompt)
+            times.append((time.perf_counter() - start) * 1e3)
+            prompt = torch.cat([prompt, scores[:, -1].argmax(-1, keepdim=True)], 1)
+    return prompt, times
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+def report(runs: list[Run], score: str) -> str:
+    """Return the table of one part: a column for each way of running."""
+    eager = runs[0]
+    rows = [["", *(r.name for r in runs)]]
+    rows.append(["last loss", *(f"{r.losses[-1]:.6f}" for r in runs)])
+    if score:
+        rows.append([score, *(f"{100 * r.score:.2f} %" for r in runs)])
+    largest = [max(abs(a - b) for a, b in zip(r.losses, eager.losses, strict=True)) for r in runs]
+    first = [max(abs(a - b) for a, b in zip(r.losses[:5], eager.losses[:5], strict=True)) for r in runs]
+    rows.append(["largest difference of loss, first 5 steps", "", *(f"{d:.1e}" for d in first[1:])])
+    rows.append(["largest difference of loss, all steps", "", *(f"{d:.1e}" for d in largest[1:])])
+    rows.append(["ms a step", *(f"{r.ms:.2f}" for r in runs)])
+    rows.append(["speed-up", *(f"{eager.ms / r.ms:.2f}x" for r in runs)])
+    rows.append(["first call, s", *(f"{r.first_call:.2f}" for r in runs)])
+    stages = list(dict.fromkeys(s for r in runs for s in r.stages))
+    for stage in stages:
+        rows.append([f"  of it {stage}, s", *(f"{r.stages[stage]:.2f}" if r.stages else "" for r in runs)])
+    for label, key in (("graphs", "graph captured"), ("graph breaks", "graph break"), ("recompiles", "recompile"),
+                       ("guards", "guard"), ("kernels", "kernel"), ("cache hits", "cache hit"),
+                       ("fallbacks to eager", "fallbacks to eager")):
+        if any(r.counts[key] for r in runs) or key in ("graph captured", "graph break"):
+            rows.append([label, *(str(r.counts[key]) if r.name == "lamina" else "" for r in runs)])
+    return table(rows)
+
+
+def save_plot(parts: dict[str, list[Run]], path: pathlib.Path) -> None:
+    """Draw the loss curves of every run, one panel a part."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(parts), figsize=(6 * len(parts), 4), squeeze=False)
+    for axis, (title, runs) in zip(axes[0], parts.items(), strict=True):
+        for run, style in zip(runs, ("-", "--", ":"), strict=False):
+            axis.plot(run.losses, style, label=f"{run.name} ({run.ms:.1f} ms a step)")
+        axis.set(title=title, xlabel="step", ylabel="training loss")
+        axis.legend()
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def choose_backend() -> str:
+    """Return the backend for this machine; say so where there is no C++ compiler."""
+    if torch.cuda.is_available() or shutil.which("g++") or shutil.which("clang++"):
+        return "inductor"
+    try:
+        import ziglang  # noqa: F401
+
+        print("No g++ or clang++ here: generated code is compiled by the ziglang package.")
+        return "inductor"
+    except ImportError:
+        print("No C++ compiler here: using the reference target, which interprets the compiled program with torch\n"
+              "(same results, slower). For speed: python -m pip install ziglang")
+        return "reference"
+
+
+def ways(args: argparse.Namespace, backend: str, **options: Any) -> dict[str, Callable[[nn.Module], Any]]:
+    """Return name -> how to wrap a model."""
+    found: dict[str, Callable[[nn.Module], Any]] = {
+        "eager": lambda m: m, "lamina": lambda m: lamina.compile(m, backend=backend, **options)
+    }
+    if args.torch_compile:
+        found["torch.compile"] = lambda m: torch.compile(m, **options)
+    return found
+
+
+def images_part(args: argparse.Namespace, backend: str, device: torch.device) -> list[Run]:
+    """Run part one; prints its table."""
+    data = digits(device)
+    print(f"\nResNet-18 on handwritten digits: {len(data[0])} training images 3x32x32, {args.epochs} epochs, "
+          f"batch {args.batch}, width {args.width}, {device}, {torch.get_num_threads()} threads")
+    runs = []
+    for name, wrap in ways(args, backend).items():
+        run = Run(name)
+        with events.listening(collect(run)):
+            train_images(name, wrap, args, data, run)
+        runs.append(run)
+    print(report(runs, "test accuracy"))
+    return runs
+
+
+def text_part(args: argparse.Namespace, backend: str, device: torch.device) -> list[Run]:
+    """Run part two; prints its table and what the model writes."""
+    text = text_that_ships_with_python()
+    letters = sorted(set(text))
+    number = {c: i for i, c in enumerate(letters)}
+    tokens = torch.tensor([number[c] for c in text], device=device)
+    print(f"\nTransformer on {len(text):,} characters of Python's own help, {args.text_steps} steps, then "
+          f"{args.generate} calls of growing length")
+    runs, written = [], []
+    prompt = torch.tensor([[number[c] for c in "The "]], device=device)
+    for name, wrap in ways(args, backend, dynamic=True).items():
+        run = Run(name)
+        with events.listening(collect(run)):
+            net = train_text(name, wrap, args, (tokens, len(letters)), run)
+        plain = copy.deepcopy(net._orig_mod if hasattr(net, "_orig_mod") else net).eval()
+        writer = wrap(plain)
+        growth = Run(name)
+        with events.listening(collect(growth)):
+            _, first = generate(writer, prompt, 4)
+            compiled = growth.counts["graph captured"]
+            out, times = generate(writer, prompt, args.generate)
+        want, _ = generate(plain, prompt, args.generate)
+        steady = sorted(times)[len(times) // 2]
+        written.append((name, out, bool(torch.equal(out, want)), growth.counts["graph captured"] - compiled, steady,
+                        sum(first)))
+        runs.append(run)
+    print(report(runs, ""))
+    rows = [["generation of growing length", *(w[0] for w in written)]]
+    rows.append(["same text as eager", *("" if w[0] == "eager" else "yes" if w[2] else "no" for w in written)])
+    rows.append([f"recompiles in {args.generate} lengths", *(str(w[3]) if w[0] == "lamina" else "" for w in written)])
+    rows.append(["ms a call", *(f"{w[4]:.2f}" for w in written)])
+    rows.append(["first 4 calls, ms", *(f"{w[5]:.0f}" for w in written)])
+    print(table(rows))
+    print("it wrote: " + repr("".join(letters[i] for i in written[-1 if len(written) < 3 else 1][1][0].tolist())[:72]))
+    return runs
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demo; exit status 1 if compiled training went elsewhere than eager."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--width", type=int, default=64, help="channels of the first group, 64 in the paper")
+    parser.add_argument("--steps", type=int, default=0, help="stop part one after this many steps")
+    parser.add_argument("--text-steps", type=int, default=120)
+    parser.add_argument("--generate", type=int, default=40)
+    parser.add_argument("--only", choices=["images", "text"])
+    parser.add_argument("--torch-compile", action="store_true", help="add a column for torch.compile")
+    parser.add_argument("--backend", help="any of lamina.list_backends(); default: chosen for this machine")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
+    args = parser.parse_args(argv)
+    backend = args.backend or choose_backend()
+    device = torch.device(args.device)
+    parts: dict[str, list[Run]] = {}
+    if args.only != "text":
+        parts["ResNet-18, handwritten digits"] = images_part(args, backend, device)
+    if args.only != "images":
+        parts["transformer, Python's help texts"] = text_part(args, backend, device)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / "loss_curves.png"
+    save_plot(parts, path)
+    print(f"\nloss curves: {path}")
+    for runs in parts.values():
+        eager, compiled = runs[0], runs[1]
+        if max(abs(a - b) for a, b in zip(eager.losses[:5], compiled.losses[:5], strict=True)) > 1e-3:
+            print("The compiled losses differ from eager's by more than 0.001 within five steps.")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
