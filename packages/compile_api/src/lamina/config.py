@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 
@@ -76,3 +77,9 @@ def describe() -> str:
         f"{f.name:15} {getattr(now, f.name)!r:10} {f.metadata['env'] or '-':22} {f.metadata['doc']}"
         for f in fields(Config)
     )
+
+
+def user_cache_folder() -> Path:
+    """Return the per-user default of the cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "lamina"

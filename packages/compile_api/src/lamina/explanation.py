@@ -1,0 +1,197 @@
+"""`lamina.explain(model)(*args)`: what became of a program, as an object, as text and as one HTML page."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import events
+from .failures import _FRAME
+from .logs import ARTIFACTS, graph_in, normalised, text_of
+from .options import check_arguments
+from .recording import Graph, Recording, record
+
+
+@dataclass
+class Break:
+    """One graph break."""
+
+    kind: str
+    reason: str
+    line: str = ""
+    hint: str = ""
+
+
+@dataclass
+class Explanation:
+    """The parts of an explanation; `str()` gives text, `html()` a page, `save(path)` writes the page."""
+
+    recording: Recording
+    title: str = "program"
+    breaks: list[Break] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    recompiles: list[str] = field(default_factory=list)
+    joint: list[str] = field(default_factory=list)
+    saved: list[str] = field(default_factory=list)
+    fusions: list[str] = field(default_factory=list)
+    kernels: list[tuple[str, str]] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
+    cache: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The captured graphs, in order."""
+        return self.recording.graphs
+
+    @property
+    def result(self) -> Any:
+        """What the program returned."""
+        return self.recording.result
+
+    def source_lines(self) -> dict[str, dict[int, list[int]]]:
+        """Return file -> line -> numbers of the graphs that have operations from that line."""
+        found: dict[str, dict[int, list[int]]] = collections.defaultdict(dict)
+        for number, graph in enumerate(self.graphs):
+            for node in graph.gm.graph.nodes:
+                for file, line, _ in _FRAME.findall(node.meta.get("stack_trace") or ""):
+                    numbers = found[file].setdefault(int(line), [])
+                    if number not in numbers:
+                        numbers.append(number)
+        return {file: lines for file, lines in found.items() if os.path.exists(file)}
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of the first line of the text."""
+        return {
+            "graphs": len(self.graphs),
+            "operations": sum(count_operations(g) for g in self.graphs),
+            "graph breaks": len(self.breaks),
+            "guards": len(self.guards),
+            "recompiles": len(self.recompiles),
+            "kernels": len(self.kernels),
+            "fallbacks": len(self.fallbacks),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.title}: " + ", ".join(f"{n} {k}" for k, n in self.counts().items())]
+        if self.recording.error is not None:
+            lines.append(f"it raised {type(self.recording.error).__name__}: {self.recording.error}")
+        for number, graph in enumerate(self.graphs):
+            lines.append(f"\ngraph {number}: {count_operations(graph)} operations, {len(graph.inputs)} inputs")
+            lines += ["    " + row for row in graph.gm.code.strip().splitlines()]
+        for b in self.breaks:
+            lines.append(f"\ngraph break ({b.kind}): {b.reason}")
+            lines += [f"    {label}: {value}" for label, value in (("at", b.line), ("hint", b.hint)) if value]
+        for label, entries in (("guards", self.guards), ("recompiles", self.recompiles),
+                               ("saved for backward", self.saved), ("fusions", self.fusions),
+                               ("handed back to eager", self.fallbacks), ("cache", self.cache)):
+            if entries:
+                lines.append(f"\n{label}:")
+                lines += ["    " + entry.replace("\n", "\n    ") for entry in entries]
+        if self.kernels:
+            lines.append("\nkernels: " + ", ".join(name for name, _ in self.kernels))
+        if self.seconds:
+            lines.append("\nseconds: " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
+        return "\n".join(lines)
+
+    def html(self) -> str:
+        """Return one self-contained HTML page."""
+        from .page import page_of
+
+        return page_of(self)
+
+    def save(self, path: str) -> str:
+        """Write the HTML page; returns its path."""
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(self.html())
+        return path
+
+
+def count_operations(graph: Graph) -> int:
+    """Return the number of calls in a graph."""
+    return sum(n.op.startswith("call_") for n in graph.gm.graph.nodes)
+
+
+def explain(model: Any, *, backward: bool = True, calls: int = 1, **options: Any) -> Callable[..., Explanation]:
+    """Run a program once under observation and tell what each stage made of it.
+
+    Args:
+        model: a function or module, compiled or not. It is compiled afresh; what was compiled before is not touched.
+        backward: also compute gradients (into nowhere) if the result has them, so that the backward graph shows.
+        calls: how often to call; 2 shows what the second call reuses.
+        options: as for `lamina.compile`.
+
+    Returns:
+        A function to call with the program's arguments; it returns the Explanation.
+    """
+    arguments = {"mode": "default", "dynamic": None, "fullgraph": False, "backend": "inductor", "options": None}
+    settings = check_arguments(**{**arguments, **options})
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        name = getattr(model, "__name__", None) or type(model).__name__
+        return explanation_of(record(model, settings, args, kwargs, backward=backward, calls=calls), name)
+
+    return run
+
+
+def explanation_of(recording: Recording, title: str) -> Explanation:
+    """Sort the events of a recording into the parts of an explanation."""
+    e = Explanation(recording, title)
+    for event in recording.events:
+        name = normalised(event.name)
+        if isinstance(event, events.Event):
+            if event.seconds:
+                e.seconds[event.name] = e.seconds.get(event.name, 0.0) + event.seconds
+            if name == "fallback":
+                e.fallbacks.append(str(event.payload))
+            continue
+        payload = event.payload if isinstance(event.payload, Mapping) else {}
+        if name == "graph captured":
+            e.seconds["capture"] = e.seconds.get("capture", 0.0) + event.seconds
+            e.guards += [str(g) for g in payload.get("guards", ())]
+        elif ARTIFACTS["graph_breaks"].takes(name):
+            e.breaks.append(break_of(event.payload))
+        elif ARTIFACTS["recompiles"].takes(name):
+            e.recompiles.append(text_of(event.payload))
+        elif ARTIFACTS["guards"].takes(name) or name == "frame compiled":
+            listed = payload.get("guards", ()) or ()
+            e.guards += [str(g) for g in listed] if not isinstance(listed, str) else listed.splitlines()
+        elif ARTIFACTS["joint_graph"].takes(name):
+            graph = graph_in(event.payload)
+            if graph is not None:
+                e.joint.append(f"{event.name}\n{graph.code.strip()}")
+            for key in ("report", "saved", "recomputed"):
+                if payload.get(key):
+                    e.saved.append(f"{key}: {text_of(payload[key])}")
+        elif ARTIFACTS["fusion"].takes(name):
+            e.fusions.append(f"{event.name}: {text_of(event.payload)}")
+        elif name == "kernel":
+            title_ = str(payload.get("name") or getattr(event.payload, "name", f"kernel {len(e.kernels)}"))
+            source = payload.get("source") or payload.get("code") or text_of(event.payload)
+            e.kernels.append((title_, str(source)))
+        elif ARTIFACTS["fallback"].takes(name):
+            e.fallbacks.append(f"{event.stage}: {text_of(event.payload)}")
+        elif ARTIFACTS["cache"].takes(name):
+            e.cache.append(f"{event.stage}: {event.name}")
+    return e
+
+
+def break_of(payload: Any) -> Break:
+    """Read a graph break's payload, a mapping or an object, whatever it calls its parts."""
+
+    def get(*names: str) -> str:
+        for name in names:
+            value = payload.get(name) if isinstance(payload, Mapping) else getattr(payload, name, None)
+            if value:
+                return str(getattr(value, "id", value))
+        return ""
+
+    return Break(
+        get("kind", "id") or "break",
+        get("reason", "explanation", "message") or text_of(payload),
+        get("user_line", "line", "where"),
+        get("hint"),
+    )
