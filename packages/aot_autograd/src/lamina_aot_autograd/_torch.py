@@ -1,0 +1,62 @@
+"""Every private name of torch that this package uses, one line each saying what for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+disabled_torch_function = torch._C._disabled_torch_function_impl  # turns __torch_function__ off on the trace tensor
+below_autograd = torch._C._AutoDispatchBelowAutograd  # guard: kernels run without autograd and without view tracking
+DisableAutocast = torch._C._DisableAutocast  # guard: a traced graph has its casts written out, autocast must not add more
+is_any_autocast_enabled = torch._C._is_any_autocast_enabled  # one cheap test instead of one per device type
+storage_address = torch._C._storage_address  # identity of a tensor's storage, without making a Python storage
+current_autograd_node = torch._C._current_autograd_node  # the autograd node that the engine is running now
+next_sequence_nr = torch._C._autograd._get_sequence_nr  # numbers autograd nodes; maps backward ops to forward ops
+set_version_counter = torch._C._autograd._unsafe_set_version_counter  # version counters are moved as eager moves them
+interpreter_stack = torch._C._functorch.peek_interpreter_stack  # not None while a torch.func transform is active
+is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor  # tensor of a vmap / grad / jvp level
+set_grad_enabled = torch._C._set_grad_enabled  # grad-mode setter that a captured graph may contain
+disable_torch_dispatch = torch._C._DisableTorchDispatch  # guard: calls go straight to the backend kernel
+make_wrapper = torch.Tensor._make_wrapper_subclass  # a tensor with metadata and no data
+
+
+def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
+    """A GraphModule whose Python code is generated on first use only (code generation is ~30 us a node)."""
+    try:
+        from torch.fx._lazy_graph_module import _LazyGraphModule
+    except ImportError:
+        return fx.GraphModule(root, graph)
+    return _LazyGraphModule(root, graph)
+
+
+def append_node(graph: fx.Graph, name: str, target: Any, args: tuple, kwargs: dict) -> fx.Node:
+    """Append a call_function node by the short path (2 us; `Graph.create_node` takes 34).
+
+    `name` must be unique in the graph; the caller numbers names itself and calls `register_names` at the end.
+    """
+    node = fx.Node(graph, name, "call_function", target, args, kwargs)
+    graph._root.prepend(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
+
+
+def register_names(graph: fx.Graph) -> None:
+    """Tell the graph's namespace about nodes made by `append_node`, so that later passes get fresh names."""
+    namespace = graph._graph_namespace
+    used, owners = namespace._used_names, namespace._obj_to_name
+    for node in graph.nodes:
+        owners[node] = node.name
+        if isinstance(used, set):
+            used.add(node.name)
+        else:
+            used[node.name] = None
+
+
+def exclude_mode_from_capture(cls: type) -> type:
+    """Mark a TorchDispatchMode as one that torch's own capture need not know (else making it imports that package)."""
+    cls._should_skip_dynamo = classmethod(lambda cls: False)  # type: ignore[attr-defined]
+    cls.ignore_compile_internals = classmethod(lambda cls: True)  # type: ignore[attr-defined]
+    return cls

@@ -1,0 +1,130 @@
+"""What a traced run says about inputs and outputs: mutation, aliasing, differentiability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from .errors import UnsupportedError
+from .schemas import InputInfo, OutputInfo, ViewRecipe
+from .trace.tensor import TraceTensor, ViewStep
+
+
+def describe_inputs(placeholders: Sequence[fx.Node], examples: Sequence[Any], groups: Sequence[Any]) -> list[InputInfo]:
+    """One InputInfo per placeholder, before the run."""
+    infos = []
+    for node, example in zip(placeholders, examples, strict=True):
+        if isinstance(example, torch.Tensor):
+            infos.append(InputInfo(True, example.requires_grad, example.is_leaf, name=str(node.target)))
+        else:
+            infos.append(InputInfo(False, name=str(node.target)))
+    return infos
+
+
+def mutation_of(infos: list[InputInfo], groups: Sequence[Any], mutated: list[int], roots: list[Any],
+                start_grad_fn: dict[int, Any]) -> None:
+    """Fill in what the run wrote. `mutated` holds forward-input positions; members of a group share their base's record."""
+    grouped = {i for group in groups for i in group.members}
+    order = [i for i in range(len(infos)) if i not in grouped]
+    for position in mutated:
+        root = roots[position]
+        under_no_grad = root.grad_fn is start_grad_fn.get(position)
+        if position < len(order):
+            members: Sequence[int] = (order[position],)
+        else:
+            members = groups[position - len(order)].members
+        for i in members:
+            infos[i].mutates_data = True
+            infos[i].under_no_grad = under_no_grad
+            infos[i].version_bumps = root._version
+
+
+def recipe_of(step: ViewStep | None) -> tuple[ViewRecipe, ...]:
+    """The chain of views that leads from a root to `step`."""
+    recipe: list[ViewRecipe] = []
+    while step is not None:
+        if any(isinstance(a, torch.SymInt) for a in _flat(step.args)):
+            raise UnsupportedError("an output that is a view with a symbolic size")
+        recipe.append(ViewRecipe(step.func, step.args, step.kwargs, step.index, step.grad_mode))
+        step = step.parent
+    return tuple(reversed(recipe))
+
+
+def _flat(args: Any) -> list[Any]:
+    out: list[Any] = []
+    for arg in args:
+        if isinstance(arg, (list, tuple)):
+            out.extend(_flat(arg))
+        else:
+            out.append(arg)
+    return out
+
+
+def classify_outputs(flat: list[Any], values: list[Any], roots: list[Any]) -> tuple[list[OutputInfo], list[Any], list[Any]]:
+    """How each output reaches the caller, the tensors (or symbolic numbers) that the graph returns for them, and the
+    intermediate bases that it returns besides."""
+    by_identity = {id(v): i for i, v in enumerate(values) if isinstance(v, TraceTensor)}
+    sharing: dict[int, set[int]] = {}
+    for out in flat:
+        if isinstance(out, TraceTensor) and out._s is not None:
+            sharing.setdefault(id(out._s), set()).add(id(out))
+    slots: list[Any] = []
+    bases: list[Any] = []
+    base_at: dict[int, int] = {}
+    first: dict[int, int] = {}
+    infos: list[OutputInfo] = []
+    for position, out in enumerate(flat):
+        if not isinstance(out, TraceTensor):
+            infos.append(_plain_output(out, slots))
+            continue
+        if id(out) in first:
+            infos.append(OutputInfo("same", source=first[id(out)]))
+            continue
+        first[id(out)] = position
+        storage = out._s
+        if storage is None:
+            raise UnsupportedError("an output that no traced op made")
+        if id(out) in by_identity:
+            infos.append(OutputInfo("input", source=by_identity[id(out)]))
+        elif storage.real is not None:
+            raise UnsupportedError("an output that shares memory with a constant")
+        elif storage.input_index >= 0:
+            infos.append(OutputInfo("input_view", source=storage.input_index, recipe=recipe_of(out._v)))
+        elif len(sharing[id(storage)]) == 1 or out._v is None:
+            infos.append(OutputInfo("value", slot=len(slots), differentiable=out.requires_grad))
+            slots.append(out)
+        else:
+            if id(storage) not in base_at:
+                base_at[id(storage)] = len(bases)
+                bases.append(storage.root)
+            infos.append(OutputInfo("base_view", source=base_at[id(storage)], recipe=recipe_of(out._v)))
+    _share_bases_with_outputs(infos, flat, slots, bases)
+    return infos, slots, bases
+
+
+def _share_bases_with_outputs(infos: list[OutputInfo], flat: list[Any], slots: list[Any], bases: list[Any]) -> None:
+    """A base that is itself an output is not returned twice: its views come from that output."""
+    slot_of = {id(t): i for i, t in enumerate(slots) if isinstance(t, TraceTensor)}
+    keep = [i for i, base in enumerate(bases) if id(base) not in slot_of]
+    new_index = {old: new for new, old in enumerate(keep)}
+    for info in infos:
+        if info.kind == "base_view":
+            base = bases[info.source]
+            if id(base) in slot_of:
+                info.kind = "output_view"
+                info.source = slot_of[id(base)]
+            else:
+                info.source = new_index[info.source]
+    bases[:] = [bases[i] for i in keep]
+
+
+def _plain_output(out: Any, slots: list[Any]) -> OutputInfo:
+    if isinstance(out, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        slots.append(out)
+        return OutputInfo("value", slot=len(slots) - 1)
+    if isinstance(out, torch.Tensor):
+        raise UnsupportedError("an output that is a real tensor")
+    return OutputInfo("constant", value=out)

@@ -1,0 +1,77 @@
+"""Settings of this package: one frozen record, its environment names, and `patch()`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+
+def _field(default: Any, doc: str, env: str | None = None, key: bool = True) -> Any:
+    return dataclasses.field(default=default, metadata={"doc": doc, "env": env, "in_cache_key": key})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings; each field's metadata has `doc`, `env` and `in_cache_key`."""
+
+    strict: bool = _field(False, "raise internal errors instead of falling back to eager", "LAMINA_STRICT", False)
+    dump_dir: str = _field("", "folder for numbered files with each stage's graph", "LAMINA_DUMP_DIR", False)
+    partitioner: str = _field("min_cut", "policy when none is given: default, min_cut or save_everything",
+                              "LAMINA_AOT_PARTITIONER")
+    memory_budget: float = _field(1.0, "saved bytes allowed: a share of eager's when at most 1, bytes otherwise",
+                                  "LAMINA_AOT_MEMORY_BUDGET")
+    eager_backward_compile: bool = _field(False, "compile the backward graph at once, not at the first backward",
+                                          "LAMINA_AOT_EAGER_BACKWARD", False)
+    save_extra_inputs: bool = _field(
+        False, "let the partitioner save inputs that eager would not (a later write to one then raises)")
+    reuse_regions: bool = _field(True, "trace equal sub-modules once and reuse the result where metadata agrees")
+    own_rules: bool = _field(True, "use this package's shape rules before any fallback")
+    installed_rules: bool = _field(True, "use shape rules offered through the entry point group lamina.shape_rules")
+
+
+def _parse(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        return text.strip().lower() not in ("", "0", "false", "no", "off")
+    if isinstance(default, (int, float)):
+        return type(default)(text)
+    return text
+
+
+def from_environment() -> Config:
+    """The defaults, overridden by the environment variables that are set now."""
+    values = {}
+    for field in dataclasses.fields(Config):
+        env = field.metadata["env"]
+        if env and env in os.environ:
+            values[field.name] = _parse(os.environ[env], field.default)
+    return Config(**values)
+
+
+_base = from_environment()
+_current: ContextVar[Config | None] = ContextVar("lamina_aot_config", default=None)
+
+
+def get() -> Config:
+    """The settings in force in this context."""
+    return _current.get() or _base
+
+
+@contextmanager
+def patch(**changes: Any) -> Iterator[Config]:
+    """Change settings inside a with block, for this context (thread, task) only."""
+    config = dataclasses.replace(get(), **changes)
+    token = _current.set(config)
+    try:
+        yield config
+    finally:
+        _current.reset(token)
+
+
+def cache_key() -> tuple:
+    """The values that change what is compiled."""
+    config = get()
+    return tuple((f.name, getattr(config, f.name)) for f in dataclasses.fields(Config) if f.metadata["in_cache_key"])

@@ -1,0 +1,159 @@
+"""Runs a captured FX graph node by node on trace tensors, and knows which nodes cannot be inside a traced region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.utils.checkpoint import checkpoint
+
+from .errors import AotError, TraceError, UnsupportedError
+
+# Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
+OBJECT_METHODS = frozenset({
+    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "detach_", "set_", "resize_",
+    "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_", "backward",
+    "swap_tensors", "share_memory_", "rename_", "untyped_storage", "storage", "data_ptr", "item", "tolist", "numpy",
+    "nonzero", "__setattr__", "record_stream", "pin_memory",
+})
+_OBJECT_FUNCTIONS: set[Any] = {
+    torch.Tensor.data.__set__, torch.Tensor.requires_grad.__set__, torch.Tensor.grad.__set__, setattr,  # type: ignore
+    torch.Tensor.retain_grad, torch.Tensor.register_hook, torch.Tensor.requires_grad_, torch.Tensor.detach_,
+    torch.Tensor.set_, torch.Tensor.resize_, torch.Tensor.backward, torch.autograd.backward, torch.nonzero,
+    torch.utils.swap_tensors,
+}
+
+
+def needs_real_tensors(node: fx.Node) -> str | None:
+    """Why a node cannot be traced with its neighbours, or None."""
+    if node.op == "call_method":
+        if node.target in OBJECT_METHODS:
+            return f".{node.target}() acts on the tensor object"
+        if node.target == "new_tensor" and node.kwargs.get("requires_grad"):
+            return "a leaf tensor is made"
+    elif node.op == "call_function":
+        target: Any = node.target
+        try:
+            if target in _OBJECT_FUNCTIONS:
+                return f"{getattr(target, '__name__', target)} acts on the tensor object"
+        except TypeError:
+            pass
+        if getattr(target, "__name__", "") == "__set__" and type(getattr(target, "__self__", None)).__name__ in (
+                "getset_descriptor", "property"):
+            return f"an attribute of a tensor is set ({target.__self__.__name__})"  # type: ignore[attr-defined]
+        if node.kwargs.get("requires_grad") and target is not torch.nn.Parameter:
+            return "a leaf tensor is made"
+        if getattr(target, "_lamina_needs_real_tensors", False):
+            return "the function asks for real tensors"
+    return None
+
+
+class Interpreter:
+    """Runs `gm` with a tracer active.
+
+    on_node(meta): told before each node runs. tag(value): sets the recompute tag of what is traced (checkpoints).
+    """
+
+    def __init__(self, gm: fx.GraphModule, tracer: Any) -> None:
+        self.gm = gm
+        self.tracer = tracer
+
+    def run(self, *inputs: Any) -> Any:
+        """Value of the graph's output, in its own structure. `inputs` in placeholder order."""
+        return self._run(self.gm, inputs, {}, None)
+
+    def _run(self, gm: fx.GraphModule, inputs: tuple, named: dict, outer_meta: dict | None) -> Any:
+        env: dict[fx.Node, Any] = {}
+        feed = iter(inputs)
+        enter = self.tracer.enter_node
+        for node in gm.graph.nodes:
+            op = node.op
+            if op == "placeholder":
+                try:
+                    env[node] = next(feed)
+                except StopIteration:
+                    if node.target in named:
+                        env[node] = named[node.target]
+                    elif node.args:
+                        env[node] = node.args[0]
+                    else:
+                        raise TypeError(f"missing input {node.target}") from None
+                continue
+            if op == "output":
+                return fx.node.map_arg(node.args[0], env.__getitem__)
+            meta = node.meta
+            if outer_meta is not None and "stack_trace" not in meta:
+                meta = outer_meta
+            enter(meta)
+            args = fx.node.map_arg(node.args, env.__getitem__)
+            kwargs = fx.node.map_arg(node.kwargs, env.__getitem__) if node.kwargs else {}
+            try:
+                env[node] = self._step(gm, node, args, kwargs, meta)
+            except AotError as error:
+                if error.node is None:
+                    raise type(error)(str(error), node=node) from error
+                raise
+        raise TraceError("a graph without output")
+
+    def _step(self, gm: fx.GraphModule, node: fx.Node, args: Any, kwargs: Any, meta: dict) -> Any:
+        op, target = node.op, node.target
+        if op == "call_function":
+            handler = _FUNCTIONS.get(target) if _is_hashable(target) else None
+            if handler is not None:
+                return handler(self, args, kwargs)
+            return target(*args, **kwargs)  # type: ignore[operator]
+        if op == "call_method":
+            return getattr(args[0], target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+        value = _fetch(gm, target)  # type: ignore[arg-type]
+        if op == "call_module":
+            if isinstance(value, fx.GraphModule):
+                return self._run(value, args, kwargs, meta)
+            return value(*args, **kwargs)
+        if isinstance(value, fx.GraphModule):
+            return self._callable(value, meta)
+        return value
+
+    def _callable(self, gm: fx.GraphModule, meta: dict) -> Callable:
+        def body(*args: Any, **kwargs: Any) -> Any:
+            return self._run(gm, args, kwargs, meta)
+
+        return body
+
+
+def _is_hashable(target: Any) -> bool:
+    try:
+        hash(target)
+    except TypeError:
+        return False
+    return True
+
+
+def _fetch(gm: Any, path: str) -> Any:
+    value = gm
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _run_checkpoint(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
+    """A checkpointed region is traced as it is; its values are marked for recomputation in the backward graph."""
+    function, *inputs = args
+    rest = {k: v for k, v in kwargs.items()
+            if k not in ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")}
+    if kwargs.get("context_fn") is not None and kwargs["context_fn"] is not torch.utils.checkpoint.noop_context_fn:
+        raise UnsupportedError("a checkpoint with contexts of its own")
+    tracer = interpreter.tracer
+    previous, tracer.recompute = tracer.recompute, "must_recompute"
+    try:
+        return function(*inputs, **rest)
+    finally:
+        tracer.recompute = previous
+
+
+def _sym_size(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
+    return torch.Tensor.size(*args)
+
+
+_FUNCTIONS: dict[Any, Callable] = {checkpoint: _run_checkpoint, torch.ops.aten.sym_size.int: _sym_size}

@@ -1,0 +1,361 @@
+"""The callables that run compiled graphs: generated for each graph, so that a call does only what this graph needs.
+
+Inference: `compiled -> write back -> regenerate views`. Training: the same around `Function.apply`, one Function class a
+graph. The backward is compiled at the first backward. The generated source is kept in `call.source`.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ._torch import DisableAutocast, interpreter_stack, is_any_autocast_enabled
+from .errors import AotError
+from .observe import is_observed, report
+from .partition import Partition
+from .schemas import GraphMetadata, JointGraph
+from .trace.rules import is_dense
+from .wrappers import mutation
+from .wrappers.alias import compile_recipe, describe
+from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
+from .wrappers.dedup import AliasGroup
+
+
+def fakes_of(gm: fx.GraphModule) -> list[Any]:
+    """The example inputs for a compiler: each placeholder's `val`."""
+    return [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+
+
+def compile_with(compiler: Callable, gm: fx.GraphModule, event: str) -> Callable:
+    """A positional callable from `compiler(gm, fakes)`."""
+    start = time.perf_counter()
+    compiled = compiler(gm, fakes_of(gm))
+    if is_observed():
+        report(event, gm, time.perf_counter() - start)
+    return compiled
+
+
+class _Source:
+    """Lines of a function and the names they use."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"torch": torch, "interpreter_stack": interpreter_stack}
+
+    def add(self, indent: int, line: str) -> None:
+        self.lines.append("    " * indent + line)
+
+    def build(self, name: str) -> Any:
+        text = "\n".join(self.lines) + "\n"
+        exec(compile(text, f"<lamina aot {name}>", "exec"), self.names)
+        function = self.names[name]
+        function.source = text
+        return function
+
+
+def is_trivial(meta: GraphMetadata, groups: Sequence[AliasGroup]) -> bool:
+    """True when the compiled graph's results are the caller's results as they are."""
+    return (not groups and not meta.mutated and not meta.num_bases and meta.final_grad_enabled == meta.grad_enabled
+            and meta.output_is_tuple and len(meta.outputs) == meta.num_values
+            and all(o.kind == "value" and o.slot == i for i, o in enumerate(meta.outputs)))
+
+
+def build_inference(joint: JointGraph, compiled: Callable, groups: Sequence[AliasGroup], eager: Callable,
+                    autocast: bool) -> Callable:
+    """The callable for a graph without gradients."""
+    meta = joint.metadata
+    call = positional(compiled)
+    if autocast:
+        call = without_autocast(call)
+    if is_trivial(meta, groups):
+        if call is not compiled and not is_boxed(compiled) and getattr(compiled, "unboxed", None) is None:
+            return call
+        return _pass_through(call)
+    return _build_call(meta, groups, call, eager, "inference")
+
+
+def _pass_through(call: Callable) -> Callable:
+    """`call` itself, in a form that can carry attributes."""
+
+    def run(*args: Any) -> Any:
+        return call(*args)
+
+    run.unboxed = call  # type: ignore[attr-defined]
+    return run
+
+
+def _build_call(meta: GraphMetadata, groups: Sequence[AliasGroup], inner: Callable, eager: Callable,
+                kind: str) -> Callable:
+    source = _Source()
+    names = source.names
+    names.update(inner=inner, eager=eager, check_flat=check_flat)
+    source.add(0, "def call(*args):")
+    source.add(1, "if interpreter_stack() is not None:")
+    source.add(2, "return eager(*args)")
+    feed = "args"
+    if groups:
+        grouped = {i for g in groups for i in g.members}
+        kept = [f"args[{i}]" for i in range(len(meta.inputs)) if i not in grouped]
+        for number, group in enumerate(groups):
+            names[f"base_of_{number}"] = group.base_of
+            source.add(1, f"base_{number} = base_of_{number}(args)")
+            kept.append(f"base_{number}")
+        source.add(1, f"feed = ({', '.join(kept)},)")
+        feed = "feed"
+    source.add(1, f"outs = inner(*{feed})")
+    _add_writes(source, meta, feed)
+    results = _add_outputs(source, meta, feed)
+    if meta.final_grad_enabled != meta.grad_enabled:
+        source.add(1, f"torch._C._set_grad_enabled({meta.final_grad_enabled})")
+    if meta.output_is_tuple:
+        source.add(1, f"return ({', '.join(results)}{',' if results else ''})")
+    else:
+        source.add(1, f"return {results[0]}")
+    return source.build("call")
+
+
+def _bumps(meta: GraphMetadata, position: int) -> int:
+    grouped = sum(1 for info in meta.inputs if info.group >= 0)
+    order = [i for i, info in enumerate(meta.inputs) if info.group < 0]
+    if position < len(order):
+        return meta.inputs[order[position]].version_bumps
+    member = next(i for i in meta.inputs if i.group == position - len(order)) if grouped else meta.inputs[0]
+    return member.version_bumps
+
+
+def _add_writes(source: _Source, meta: GraphMetadata, feed: str) -> None:
+    source.names.update(write_back=mutation.write_back, write_back_untracked=mutation.write_back_untracked,
+                        write_back_many=mutation.write_back_many)
+    untracked = [k for k in range(meta.num_mutated) if not meta.differentiable[k]]
+    if len(untracked) > 2:
+        source.names["bumps"] = tuple(_bumps(meta, meta.mutated[k]) for k in untracked)
+        tensors = ", ".join(f"{feed}[{meta.mutated[k]}]" for k in untracked)
+        values = ", ".join(f"outs[{k}]" for k in untracked)
+        source.add(1, f"write_back_many([{tensors}], [{values}], bumps)")
+        untracked = []
+    for k in range(meta.num_mutated):
+        position = meta.mutated[k]
+        if meta.differentiable[k]:
+            source.add(1, f"write_back({feed}[{position}], outs[{k}], {_bumps(meta, position)})")
+        elif k in untracked:
+            source.add(1, f"write_back_untracked({feed}[{position}], outs[{k}], {_bumps(meta, position)})")
+
+
+def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
+    results: list[str] = []
+    first_value = meta.num_mutated
+    first_base = first_value + meta.num_values
+    for i, out in enumerate(meta.outputs):
+        if out.kind == "value":
+            results.append(f"outs[{first_value + out.slot}]")
+        elif out.kind == "input":
+            results.append(f"args[{out.source}]")
+        elif out.kind == "same":
+            results.append(results[out.source])
+        elif out.kind == "constant":
+            source.names[f"constant_{i}"] = out.value
+            results.append(f"constant_{i}")
+        else:
+            origin = {"input_view": f"{feed}[{out.source}]", "base_view": f"outs[{first_base + out.source}]",
+                      "output_view": f"outs[{first_value + out.source}]"}[out.kind]
+            source.names[f"view_{i}"] = compile_recipe(out.recipe)
+            source.add(1, f"out_{i} = view_{i}({origin})  # {describe(out.recipe)}")
+            results.append(f"out_{i}")
+    return results
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+def build_training(joint: JointGraph, parts: Partition, forward: Callable, backward_compiler: Callable,
+                   groups: Sequence[AliasGroup], eager: Callable, autocast: bool, compile_now: bool) -> Callable:
+    """The callable for a graph with gradients: a Function class around the two compiled graphs."""
+    meta = joint.metadata
+    function = make_function(joint, parts, forward, backward_compiler, autocast, compile_now, eager, groups)
+    call = _build_call(meta, groups, function.apply, eager, "training")
+    call.function = function
+    return call
+
+
+class _Backward:
+    """The backward graph and, from the first call on, its compiled form."""
+
+    def __init__(self, gm: fx.GraphModule, compiler: Callable) -> None:
+        self.gm = gm
+        self.compiler = compiler
+        self.call: Callable | None = None
+
+    def compile(self) -> Callable:
+        if self.call is None:
+            with torch.no_grad():
+                self.call = positional(compile_with(self.compiler, self.gm, "backward_compiled"))
+        return self.call
+
+    def run_eagerly(self, args: Sequence[Any]) -> Any:
+        """Op by op through the dispatcher: under vmap, or recorded by autograd."""
+        with DisableAutocast():
+            return self.gm.forward(*args)
+
+
+def make_function(joint: JointGraph, parts: Partition, forward: Callable, backward_compiler: Callable, autocast: bool,
+                  compile_now: bool, eager: Callable, groups: Sequence[AliasGroup]) -> Any:
+    """The autograd Function of one compiled graph."""
+    meta = joint.metadata
+    call = positional(forward)
+    if autocast:
+        call = without_autocast(call)
+    backward = _Backward(parts.backward, backward_compiler)
+    source = _Source()
+    names = source.names
+    names.update(fw=call, ref=weakref.ref, Function=torch.autograd.Function, set_grad_mode=torch._C._set_grad_enabled)
+    _forward_source(source, joint, parts)
+    _backward_source(source, joint, parts, backward)
+    forward_function = source.build("forward")
+    backward_function = names["backward"]
+    double = DoubleBackward(joint, eager, groups)
+    names["double"] = double
+    cls = type("CompiledFunction", (torch.autograd.Function,),
+               {"forward": staticmethod(forward_function), "backward": staticmethod(backward_function)})
+    cls.source = "\n".join(source.lines)  # type: ignore[attr-defined]
+    cls.compiled_backward = backward  # type: ignore[attr-defined]
+    if compile_now:
+        names["bw"] = backward.compile()
+    return cls
+
+
+def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> None:
+    meta = joint.metadata
+    count = meta.num_forward_outputs
+    source.add(0, "def forward(ctx, *args):")
+    source.add(1, "outs = fw(*args)")
+    tensors = [v for v in parts.saved if v.is_tensor]
+    sizes = [v for v in parts.saved if not v.is_tensor]
+
+    def place(value: Any) -> str:
+        return f"{'args' if value.kind == 'input' else 'outs'}[{value.position}]"
+
+    if tensors:
+        source.add(1, f"ctx.save_for_backward({', '.join(place(v) for v in tensors)})")
+    if sizes:
+        source.add(1, f"ctx.sizes = ({', '.join(place(v) for v in sizes)},)")
+    saved_inputs = {v.position for v in tensors if v.kind == "input"}
+    loose = [i for i in range(meta.num_forward_inputs)
+             if i not in saved_inputs and joint.inputs[i].kind != "constant"]
+    refs = ", ".join(f"ref(args[{i}])" for i in loose if _is_tensor_input(joint, i))
+    source.add(1, f"ctx.loose = ({refs}{',' if refs else ''})")
+    rigid = [i for i in range(meta.num_forward_inputs) if not _is_tensor_input(joint, i)]
+    if rigid:
+        source.add(1, f"ctx.numbers = ({', '.join(f'args[{i}]' for i in rigid)},)")
+    plain = [k for k in range(count) if not meta.differentiable[k] and k != -1]
+    floats = ", ".join(f"outs[{k}]" for k in plain if _is_tensor_output(joint, k))
+    if floats:
+        source.add(1, f"ctx.mark_non_differentiable({floats})")
+    source.add(1, "ctx.set_materialize_grads(False)")
+    results = ", ".join(f"outs[{k}]" for k in range(count))
+    source.add(1, f"return ({results},)")
+
+
+def _is_tensor_input(joint: JointGraph, position: int) -> bool:
+    node = _placeholders(joint)[position]
+    return isinstance(node.meta["val"], torch.Tensor)
+
+
+def _placeholders(joint: JointGraph) -> list[fx.Node]:
+    cached = getattr(joint, "_placeholder_list", None)
+    if cached is None:
+        cached = [n for n in joint.graph.nodes if n.op == "placeholder"]
+        joint._placeholder_list = cached  # type: ignore[attr-defined]
+    return cached
+
+
+def _is_tensor_output(joint: JointGraph, position: int) -> bool:
+    value = joint.graph.output_node().args[0][position]  # type: ignore[index]
+    return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), torch.Tensor)
+
+
+def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
+    """(zeros, expected strides or None, restride) for one tangent."""
+    shape, stride, dtype, device = tuple(meta_val.shape), tuple(meta_val.stride()), meta_val.dtype, meta_val.device
+    symbolic = any(isinstance(s, torch.SymInt) for s in (*shape, *stride))
+
+    def zeros(like: Any = None) -> torch.Tensor:
+        if symbolic:
+            raise AotError("a missing gradient of an output with symbolic size")
+        return torch.zeros(1, dtype=dtype, device=device).as_strided(shape, (0,) * len(shape)).clone(
+            memory_format=torch.preserve_format) if not is_dense(shape, stride) else torch.empty_strided(
+                shape, stride, dtype=dtype, device=device).zero_()
+
+    def restride(grad: torch.Tensor) -> torch.Tensor:
+        if symbolic or len(shape) != grad.dim():
+            return grad.contiguous()
+        if grad.dtype is not dtype:
+            grad = grad.to(dtype)
+        out = torch.empty_strided(shape, stride, dtype=dtype, device=grad.device)
+        return out.copy_(grad)
+
+    return zeros, (None if symbolic else stride), restride
+
+
+def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backward: _Backward) -> None:
+    meta = joint.metadata
+    names = source.names
+
+    def first_call(*args: Any) -> Any:
+        call = names["bw"] = backward.compile()
+        return call(*args)
+
+    names.update(bw=first_call, bw_eager=backward.run_eagerly, is_grad_enabled=torch.is_grad_enabled,
+                 is_any_autocast_enabled=is_any_autocast_enabled, DisableAutocast=DisableAutocast)
+    sizes = any(not v.is_tensor for v in parts.saved)
+    source.add(0, "def backward(ctx, *grads):")
+    source.add(1, "saved = ctx.saved_tensors")
+    source.add(1, "if is_grad_enabled():")
+    source.add(2, "return double(ctx, saved, grads)")
+    vals = [n.meta["val"] for n in _placeholders(joint)[meta.num_forward_inputs:]]
+    tangents = []
+    for k, (position, val) in enumerate(zip(parts.tangents, vals, strict=True)):
+        zeros, stride, restride = _tangent_fixers(val)
+        names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride
+        source.add(1, f"g{k} = grads[{position}]")
+        source.add(1, f"if g{k} is None:")
+        source.add(2, f"g{k} = zeros_{k}()")
+        if stride is None:
+            source.add(1, f"elif not g{k}.is_contiguous():")
+        else:
+            source.add(1, f"elif g{k}.stride() != stride_{k}:")
+        source.add(2, f"g{k} = restride_{k}(g{k})")
+        tangents.append(f"g{k}")
+    arguments = ", ".join((["*ctx.sizes"] if sizes else []) + ["*saved"] + tangents)
+    source.add(1, "if interpreter_stack() is not None:")
+    source.add(2, f"outs = bw_eager(({arguments},))")
+    source.add(1, "elif is_any_autocast_enabled():")
+    source.add(2, "with DisableAutocast():")
+    source.add(3, f"outs = bw({arguments})")
+    source.add(1, "else:")
+    source.add(2, f"outs = bw({arguments})")
+    by_position = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
+    results = []
+    for i in range(meta.num_forward_inputs):
+        slot = by_position.get(i)
+        results.append("None" if slot is None else f"outs[{slot}]")
+    source.add(1, f"return ({', '.join(results)}{',' if results else ''})")
+
+
+class DoubleBackward:
+    """A backward that autograd records (create_graph): the program runs again in eager on the same inputs.
+
+    Inputs that the backward does not save are only referred to weakly, so that a graph never holds more than eager; if one
+    is gone, or was written to since, an error says so.
+    """
+
+    def __init__(self, joint: JointGraph, eager: Callable, groups: Sequence[AliasGroup]) -> None:
+        self.joint = joint
+
+    def __call__(self, ctx: Any, saved: Sequence[Any], grads: Sequence[Any]) -> tuple:
+        raise AotError("a gradient of a gradient is not supported for this graph yet")
+

@@ -1,0 +1,173 @@
+"""Graphs with nodes that need real tensors: everything between such nodes is compiled, the nodes themselves run in eager.
+
+What needs real tensors acts on a tensor object (retain_grad, hooks, resize_, set_, leaf tensors that are made) or on values
+(item, nonzero). Changes of grad mode and autocast run between the compiled pieces too, so that each piece has one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ._torch import lazy_graph_module
+from .observe import report
+
+
+def lift_attributes(gm: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+    """A graph in which tensors read by get_attr are placeholders (appended), and these tensors. Unchanged without any."""
+    found: dict[str, torch.Tensor] = {}
+    for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            value: Any = gm
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            if isinstance(value, torch.Tensor):
+                found[str(node.target)] = value
+    if not found:
+        return gm, []
+    graph = fx.Graph()
+    env: dict[fx.Node, fx.Node] = {}
+    inputs: dict[str, fx.Node] = {}
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for node in placeholders:
+        env[node] = graph.node_copy(node, env.__getitem__)
+    for target in found:
+        inputs[target] = graph.placeholder("attr_" + target.replace(".", "_"))
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            continue
+        if node.op == "get_attr" and str(node.target) in found:
+            env[node] = inputs[str(node.target)]
+        else:
+            env[node] = graph.node_copy(node, env.__getitem__)
+    return lazy_graph_module(gm, graph), list(found.values())
+
+
+_STATE_SETTERS = {"_set_grad_enabled", "_enter_autocast", "_exit_autocast", "set_grad_enabled", "_enter_inference_mode",
+                  "_exit_inference_mode"}
+
+
+def is_state_setter(node: fx.Node) -> bool:
+    """True for calls that change grad mode, autocast or inference mode."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in _STATE_SETTERS
+
+
+class _Piece:
+    """A run of nodes that is compiled as one graph, at its first call."""
+
+    def __init__(self, gm: fx.GraphModule, inputs: list[fx.Node], outputs: list[fx.Node]) -> None:
+        self.gm = gm
+        self.inputs = inputs
+        self.outputs = outputs
+        self.call: Callable | None = None
+
+    def run(self, env: dict[fx.Node, Any], options: Any) -> None:
+        args = [env[n] for n in self.inputs]
+        if self.call is None:
+            from .api import compile_graph
+
+            self.call = compile_graph(self.gm, args, options)
+        for node, value in zip(self.outputs, self.call(*args), strict=True):
+            env[node] = value
+
+
+def compile_split(gm: fx.GraphModule, barriers: dict[fx.Node, str], options: Any) -> Callable:
+    """Callable for `gm` with the nodes of `barriers` run in eager and the pieces between them compiled on first use."""
+    report("split", {"graph": gm, "nodes": [(n.name, why) for n, why in barriers.items()]})
+    steps = _make_steps(gm, barriers)
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    result = gm.graph.output_node().args[0]
+    last_use = _last_uses(steps)
+
+    def call(*args: Any) -> Any:
+        env: dict[fx.Node, Any] = dict(zip(placeholders, args, strict=True))
+        for i, step in enumerate(steps):
+            if isinstance(step, _Piece):
+                step.run(env, options)
+            else:
+                env[step] = run_node(gm, step, env)
+            for node in last_use[i]:
+                env.pop(node, None)
+        return fx.node.map_arg(result, env.__getitem__)
+
+    call.reason = "; ".join(f"{n.name}: {why}" for n, why in barriers.items())  # type: ignore[attr-defined]
+    call.aliasing_assumptions = ()  # type: ignore[attr-defined]
+    call.steps = steps  # type: ignore[attr-defined]
+    return call
+
+
+def run_node(gm: fx.GraphModule, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
+    """One node in eager."""
+    args = fx.node.map_arg(node.args, env.__getitem__)
+    kwargs = fx.node.map_arg(node.kwargs, env.__getitem__)
+    if node.op == "call_function":
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+    value: Any = gm
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value if node.op == "get_attr" else value(*args, **kwargs)
+
+
+def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
+    steps: list[Any] = []
+    run: list[fx.Node] = []
+    nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
+    for node in nodes:
+        if node in barriers or is_state_setter(node) or node.op == "get_attr":
+            if run and node.op != "get_attr":
+                steps.append(run)
+                run = []
+            if node.op == "get_attr":
+                run.append(node)
+                continue
+            steps.append(node)
+        else:
+            run.append(node)
+    if run:
+        steps.append(run)
+    return [_make_piece(gm, step) if isinstance(step, list) else step for step in steps]
+
+
+def _make_piece(gm: fx.GraphModule, nodes: list[fx.Node]) -> _Piece:
+    inside = set(nodes)
+    inputs: list[fx.Node] = []
+    outputs: list[fx.Node] = []
+    for node in nodes:
+        for used in node.all_input_nodes:
+            if used not in inside and used not in inputs:
+                inputs.append(used)
+        if any(user not in inside for user in node.users):
+            outputs.append(node)
+    graph = fx.Graph()
+    env: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        env[node] = graph.placeholder(node.name)
+        if node.op == "placeholder":
+            env[node].meta = dict(node.meta)
+    for node in nodes:
+        env[node] = graph.node_copy(node, env.__getitem__)
+    graph.output(tuple(env[n] for n in outputs))
+    return _Piece(lazy_graph_module(gm, graph), inputs, outputs)
+
+
+def _last_uses(steps: list[Any]) -> list[list[fx.Node]]:
+    """Per step, the values that no later step and not the output needs."""
+    last: dict[fx.Node, int] = {}
+    kept: set[fx.Node] = set()
+    for i, step in enumerate(steps):
+        used = step.inputs if isinstance(step, _Piece) else step.all_input_nodes
+        made = step.outputs if isinstance(step, _Piece) else [step]
+        for node in (*used, *made):
+            last[node] = i
+            if any(user.op == "output" for user in node.users):
+                kept.add(node)
+    result: list[list[fx.Node]] = [[] for _ in steps]
+    for node, i in last.items():
+        if node not in kept:
+            result[i].append(node)
+    return result

@@ -1,0 +1,141 @@
+"""Metadata of an op's results when no shape rule has it: plain meta tensors first, torch's fake tensors last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..errors import DataDependentError, TraceError
+from .tensor import TraceTensor, make_value
+
+_META = torch.device("meta")
+_data_dependent = {
+    "aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::unique_dim",
+    "aten::_unique2", "aten::_unique", "aten::unique_consecutive", "aten::unique_dim_consecutive",
+    "aten::repeat_interleave", "aten::is_nonzero", "aten::bincount", "aten::histc_edges", "aten::allclose",
+    "aten::_assert_async", "aten::nonzero_static_never",
+}
+
+
+def to_meta(value: Any) -> Any:
+    """The same argument with trace tensors as meta tensors and devices as `meta`."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type == "meta" and type(value) is torch.Tensor:
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind([to_meta(item) for item in value])
+    if kind is torch.device:
+        return _META
+    if isinstance(value, (list, tuple)):
+        return [to_meta(item) for item in value]
+    return value
+
+
+def result_device(args: Any, kwargs: dict) -> torch.device:
+    """Device of an op's results: the `device` argument, else the tensors' (a 0-dim CPU tensor yields to any other)."""
+    device = kwargs.get("device")
+    if device is not None:
+        return normal_device(device)
+    found = _first_device(args) or _first_device(tuple(kwargs.values()))
+    if found is None:
+        return torch.get_default_device() if hasattr(torch, "get_default_device") else torch.device("cpu")
+    return found
+
+
+def normal_device(device: Any) -> torch.device:
+    """A torch.device with its index filled in where tensors of that device carry one."""
+    device = torch.device(device)
+    if device.index is None and device.type == "cuda":
+        return torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
+    return device
+
+
+def _first_device(args: Any) -> torch.device | None:
+    weak = None
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            device = value.device
+            if device.type == "cpu" and not value.shape:
+                weak = weak or device
+            else:
+                return device
+        elif isinstance(value, (list, tuple)):
+            found = _first_device(value)
+            if found is not None:
+                if found.type != "cpu":
+                    return found
+                weak = weak or found
+        elif isinstance(value, torch.device):
+            return normal_device(value)
+    return weak
+
+
+def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
+    """Run `func` on meta tensors; its result holds meta tensors. Falls back to FakeTensorMode where meta has no kernel."""
+    if func._schema.name in _data_dependent:
+        raise DataDependentError(f"the result of {func} depends on values")
+    meta_args = [to_meta(item) for item in args]
+    meta_kwargs = {key: to_meta(item) for key, item in kwargs.items()} if kwargs else {}
+    generator = meta_kwargs.get("generator")
+    if generator is not None:
+        meta_kwargs["generator"] = None
+    try:
+        return func(*meta_args, **meta_kwargs)
+    except NotImplementedError:
+        return _fake_results(func, args, kwargs)
+
+
+_fake_mode: Any = None
+
+
+def _fake_results(func: Any, args: tuple, kwargs: dict) -> Any:
+    global _fake_mode
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensorMode,
+        UnsupportedOperatorException,
+    )
+
+    if _fake_mode is None:
+        _fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = _fake_mode
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            with mode:
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        if isinstance(value, (list, tuple)):
+            return type(value)([convert(item) for item in value])
+        return value
+
+    fakes = [convert(item) for item in args]
+    fake_kwargs = {key: convert(item) for key, item in kwargs.items()}
+    try:
+        with mode:
+            return func(*fakes, **fake_kwargs)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise DataDependentError(f"the result of {func} depends on values") from error
+    except UnsupportedOperatorException as error:
+        raise TraceError(f"{func} has neither a shape rule nor a meta kernel",
+                         hint="register one with torch.library.register_fake") from error
+
+
+def call_on_fakes(func: Any, args: tuple, kwargs: dict) -> Any:
+    """What an op on bare values (`node.meta["val"]`) gives outside a trace: bare values again."""
+    result = meta_results(func, args, kwargs)
+    device = result_device(args, kwargs)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return make_value(value.shape, value.stride(), value.dtype, device)
+        if isinstance(value, (list, tuple)):
+            return type(value)([convert(item) for item in value])
+        return value
+
+    if func._schema.is_mutable and args and isinstance(args[0], TraceTensor) and func._schema.name.endswith("_"):
+        return args[0]
+    return convert(result)

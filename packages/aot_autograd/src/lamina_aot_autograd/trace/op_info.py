@@ -1,0 +1,133 @@
+"""What the tracer must know of an operator, worked out once from its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import config
+from .rules import OWN_RULES
+
+PURE, VIEW, INPLACE, OUT, MUTATE, COMPOSITE, VALUE = range(7)
+
+
+class OpInfo:
+    """func, its kind, its shape rule or None, the node-name base, and for mutating ops the functional counterpart.
+
+    mutated: for OUT and MUTATE the names or positions of written arguments. is_random: draws from a generator.
+    """
+
+    __slots__ = ("func", "kind", "rule", "base", "functional", "mutated", "is_random", "is_multi", "counter")
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.func = func
+        self.base = schema.name.split("::")[-1].lstrip("_") or "op"
+        if not self.base.isidentifier():
+            self.base = "op_" + "".join(c if c.isalnum() else "_" for c in self.base)
+        self.rule = find_rule(func)
+        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        self.functional = None
+        self.mutated: tuple = ()
+        self.is_multi = len(schema.returns) != 1 or "List" in str(schema.returns[0].type)
+        written = [(i, arg) for i, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
+        if written:
+            self._analyse_mutation(schema, written)
+        elif _is_composite(func):
+            self.kind = COMPOSITE
+        elif any(ret.alias_info is not None for ret in schema.returns):
+            self.kind = VIEW
+        else:
+            self.kind = PURE
+
+    def _analyse_mutation(self, schema: Any, written: list) -> None:
+        name = schema.name
+        if all(arg.is_out for _, arg in written):
+            self.kind = OUT
+            self.mutated = tuple(arg.name for _, arg in written)
+            self.functional = _find_functional_of_out(self.func)
+        elif len(written) == 1 and written[0][0] == 0 and name.endswith("_"):
+            self.kind = INPLACE
+            self.functional = _find_functional_of_inplace(self.func)
+        else:
+            self.kind = MUTATE
+            self.mutated = tuple(arg.name for _, arg in written)
+
+
+def _is_composite(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+_installed: dict | None = None
+
+
+def installed_rules() -> dict:
+    """Shape rules that other packages offer through the entry point group `lamina.shape_rules`."""
+    global _installed
+    if _installed is None:
+        from importlib.metadata import entry_points
+
+        _installed = {}
+        for entry in entry_points(group="lamina.shape_rules"):
+            try:
+                _installed.update(entry.load())
+            except Exception as error:  # a broken third package must not stop tracing; the fallback is always right
+                from ..observe import report
+
+                report("fallback", f"shape rules of {entry.value} could not be loaded: {error!r}")
+    return _installed
+
+
+def find_rule(func: Any) -> Any:
+    """The shape rule for an operator: this package's, else an installed one, else None."""
+    settings = config.get()
+    rule = OWN_RULES.get(func) if settings.own_rules else None
+    if rule is None and settings.installed_rules:
+        rule = installed_rules().get(func)
+    return rule
+
+
+_SPECIAL_FUNCTIONAL = {
+    "aten::bernoulli_": {"float": ("bernoulli", "p"), "Tensor": ("bernoulli", "Tensor")},
+    "aten::normal_": {"default": ("normal_functional", "default")},
+    "aten::fill_": {"Scalar": ("fill", "Scalar"), "Tensor": ("fill", "Tensor")},
+}
+
+
+def _find_functional_of_inplace(func: Any) -> Any:
+    namespace, _, full = func._schema.name.partition("::")
+    overload = func._schema.overload_name or "default"
+    packets = getattr(torch.ops, namespace)
+    special = _SPECIAL_FUNCTIONAL.get(func._schema.name, {}).get(overload)
+    name, wanted = special or (full[:-1], overload)
+    packet = getattr(packets, name, None)
+    if packet is None or wanted not in packet.overloads():
+        return None
+    found = getattr(packet, wanted)
+    return None if found._schema.is_mutable else found
+
+
+def _find_functional_of_out(func: Any) -> Any:
+    namespace, _, full = func._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), full)
+    mine = [(arg.name, str(arg.type)) for arg in func._schema.arguments if not arg.is_out]
+    for overload in packet.overloads():
+        other = getattr(packet, overload)
+        if other._schema.is_mutable:
+            continue
+        theirs = [(arg.name, str(arg.type)) for arg in other._schema.arguments]
+        if theirs[: len(mine)] == mine or theirs == mine:
+            return other
+    return None
+
+
+_table: dict[Any, OpInfo] = {}
+
+
+def lookup(func: Any) -> OpInfo:
+    """The OpInfo of an overload (made on first use)."""
+    info = _table.get(func)
+    if info is None:
+        info = _table[func] = OpInfo(func)
+    return info

@@ -1,0 +1,100 @@
+"""Symbolic sizes as graph nodes: a SymInt of the trace becomes `sym_size` nodes and arithmetic on them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ..errors import UnsupportedError
+
+aten = torch.ops.aten
+
+
+class SizeNodes:
+    """Maps symbols to the graph values they come from, and expressions of symbols to nodes."""
+
+    def __init__(self, tracer: Any) -> None:
+        self.tracer = tracer
+        self.symbols: dict[Any, tuple[Any, fx.Node, int]] = {}
+        self.cache: dict[Any, fx.Node] = {}
+
+    def add_source(self, value: Any, node: fx.Node, dim: int = -1) -> None:
+        """`value` (SymInt) is the value of `node` (dim < 0) or the size of `node` in `dim`."""
+        if not isinstance(value, torch.SymInt):
+            return
+        expr = value.node.expr
+        if not expr.is_Symbol:
+            return
+        known = self.symbols.get(expr)
+        if known is None or (known[2] >= 0 and dim < 0):
+            self.symbols[expr] = (value, node, dim)
+
+    def node_of(self, value: Any) -> Any:
+        """Graph argument for a SymInt, SymFloat or SymBool; a plain number where the expression is one."""
+        expr = value.node.expr
+        if expr.is_number:
+            return value.node.maybe_as_int() if value.node.maybe_as_int() is not None else value
+        return self._build(expr, value)
+
+    def _build(self, expr: Any, value: Any) -> Any:
+        known = self.cache.get(expr)
+        if known is not None:
+            return known
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_number:
+            return float(expr)
+        if expr.is_Symbol:
+            source = self.symbols.get(expr)
+            if source is None:
+                raise UnsupportedError(f"a symbolic size {expr} with no input that has it")
+            sym, node, dim = source
+            if dim >= 0:
+                node = self._record("sym_size", aten.sym_size.int, (node, dim), sym)
+        else:
+            node = self._build_call(expr, value)
+        self.cache[expr] = node
+        return node
+
+    def _record(self, name: str, func: Any, args: tuple, val: Any) -> fx.Node:
+        phase, self.tracer.phase = self.tracer.phase, "forward"
+        try:
+            return self.tracer.record(name, func, args, {}, val)
+        finally:
+            self.tracer.phase = phase
+
+    def _val(self, item: Any) -> Any:
+        return item.meta["val"] if isinstance(item, fx.Node) else item
+
+    def _call(self, name: str, func: Any, *args: Any) -> fx.Node:
+        return self._record(name, func, args, func(*[self._val(a) for a in args]))
+
+    def _build_call(self, expr: Any, value: Any) -> Any:
+        kind = type(expr).__name__
+        parts = [self._build(arg, None) for arg in expr.args]
+        folded = {"Add": ("add", operator.add), "Mul": ("mul", operator.mul)}
+        if kind in folded:
+            name, func = folded[kind]
+            result = parts[0]
+            for part in parts[1:]:
+                result = self._call(name, func, result, part)
+            return result
+        binary = {"FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv, "Mod": operator.mod,
+                  "PythonMod": operator.mod, "Pow": operator.pow, "PowByNatural": operator.pow,
+                  "IntTrueDiv": operator.truediv, "FloatTrueDiv": operator.truediv}
+        if kind in binary:
+            return self._call(kind.lower(), binary[kind], *parts)
+        if kind in ("Max", "Min"):
+            func = torch.sym_max if kind == "Max" else torch.sym_min
+            result = parts[0]
+            for part in parts[1:]:
+                result = self._call(kind.lower(), func, result, part)
+            return result
+        if kind == "ToFloat":
+            return self._call("to_float", torch.sym_float, parts[0])
+        if kind == "ModularIndexing":
+            return self._call("mod", operator.mod, self._call("floordiv", operator.floordiv, parts[0], parts[1]), parts[2])
+        raise UnsupportedError(f"symbolic size {expr}")

@@ -1,0 +1,165 @@
+"""Operators that the tracer treats one by one: `SPECIAL[overload](tracer, func, args, kwargs)`.
+
+A handler may return NotImplemented to leave the call to the general path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..errors import DataDependentError, UnsupportedError
+from .tensor import TraceTensor, make_value
+
+aten = torch.ops.aten
+SPECIAL: dict[Any, Callable] = {}
+
+
+def _special(*names: str) -> Callable:
+    def register(handler: Callable) -> Callable:
+        for name in names:
+            packet_name, _, overload = name.partition(".")
+            packet = getattr(aten, packet_name, None)
+            if packet is None:
+                continue
+            for each in [overload] if overload else packet.overloads():
+                try:
+                    SPECIAL[getattr(packet, each)] = handler
+                except AttributeError:
+                    continue
+        return handler
+
+    return register
+
+
+@_special("_local_scalar_dense", "item", "equal", "is_nonzero")
+def _reads_a_value(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    raise DataDependentError(f"{func} reads the value of a tensor")
+
+
+@_special("set_", "resize_", "resize_as_", "requires_grad_", "rename_", "_resize_output_", "set_data")
+def _changes_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    raise UnsupportedError(f"{func} changes the storage of a tensor")
+
+
+@_special("lift_fresh.default", "lift.default", "lift_fresh_copy.default")
+def _lift(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    value = args[0]
+    if type(value) is TraceTensor:
+        return NotImplemented
+    if value.ndim == 0 and value.device.type == "cpu" and value.dtype is not torch.bool and not value.is_complex():
+        meta = ((), (), value.dtype, value.device)
+        node = tracer.record("full", aten.full.default, ([], value.item()),
+                             {"dtype": value.dtype, "device": value.device}, make_value(*meta))
+        return tracer.fresh(node, meta)
+    root = tracer.constant(value)
+    meta = (tuple(value.shape), value.stride(), value.dtype, value.device)
+    node = tracer.record("clone", aten.clone.default, (tracer.read(root),), {}, make_value(*meta))
+    return tracer.fresh(node, meta)
+
+
+@_special("copy_.default")
+def _copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    target, source = args[0], args[1]
+    if type(target) is not TraceTensor:
+        target = tracer.constant(target)
+    if isinstance(source, torch.Tensor) and type(source) is not TraceTensor:
+        source = tracer.constant(source)
+    meta = (tuple(target.shape), target.stride(), target.dtype, target.device)
+    same = (source.shape == target.shape and source.dtype is target.dtype and source.device == target.device
+            and source.stride() == target.stride() and source._v is None)
+    if same:
+        # the value itself can stand in: a functional graph never writes to it
+        node = tracer.read(source)
+    else:
+        from .rules import broadcast
+
+        if broadcast(tuple(target.shape), tuple(source.shape)) != tuple(target.shape):
+            raise RuntimeError(f"The size of tensor a ({target.shape}) must match the size of tensor b ({source.shape})")
+        from ..functionalize import preserved_strides
+
+        strides = preserved_strides(target)
+        meta = (meta[0], strides, meta[2], meta[3])
+        node = tracer.record("copy", aten.copy.default, (tracer.read(target), tracer.read(source)), {}, make_value(*meta))
+    tracer.store(target, node, meta)
+    return args[0]
+
+
+@_special("native_batch_norm.default", "_native_batch_norm_legit.default")
+def _batch_norm(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    x, weight, bias, mean, var, training, momentum, eps = args
+    from . import op_info
+
+    if not training or (mean is None) != (var is None):
+        return NotImplemented if func is aten.native_batch_norm.default else tracer.run_pure(
+            op_info.lookup(aten.native_batch_norm.default), args, kwargs)
+    if mean is None:
+        return NotImplemented
+    results = tracer.run_pure(op_info.lookup(aten._native_batch_norm_legit_functional.default), args, {})
+    for target, value in ((mean, results[3]), (var, results[4])):
+        if type(target) is not TraceTensor:
+            target = tracer.constant(target)
+        tracer.store(target, tracer.read(value), (tuple(value.shape), value.stride(), value.dtype, value.device))
+    return results[:3]
+
+
+@_special("cudnn_batch_norm.default")
+def _cudnn_batch_norm(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    out, save_mean, save_var = _batch_norm(tracer, aten.native_batch_norm.default, args, kwargs) if args[5] else \
+        _run(tracer, aten.native_batch_norm.default, args)
+    meta = ((0,), (1,), torch.uint8, args[0].device)
+    node = tracer.record("empty", aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": meta[3]},
+                         make_value(*meta))
+    return out, save_mean, save_var, tracer.fresh(node, meta)
+
+
+def _run(tracer: Any, func: Any, args: tuple) -> Any:
+    from . import op_info
+
+    return tracer.run_pure(op_info.lookup(func), args, {})
+
+
+@_special("cudnn_batch_norm_backward.default")
+def _cudnn_batch_norm_backward(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    x, grad, weight, mean, var, save_mean, save_var, eps = args[:8]
+    if save_mean is None or not save_mean.shape[0]:
+        return NotImplemented
+    return _run(tracer, aten.native_batch_norm_backward.default,
+                (grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]))
+
+
+@_special("detach.default", "alias.default")
+def _detach(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """An alias needs no graph node: the view step keeps it apart for autograd and for outputs."""
+    from .tensor import ViewStep
+
+    parent = args[0]
+    if type(parent) is not TraceTensor:
+        return NotImplemented
+    storage = parent._s
+    step = ViewStep(parent._v, func, (), {}, -1, tuple(parent.shape), parent.dtype, torch.is_grad_enabled())
+    step.node, step.gen = tracer.read(parent), storage.gen
+    return tracer._view_result(storage, step, parent, parent.storage_offset())
+
+
+@_special("_foreach_copy_.default")
+def _foreach_copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    for target, source in zip(args[0], args[1], strict=True):
+        _copy(tracer, aten.copy_.default, (target, source), {})
+    return None
+
+
+@_special("rrelu_with_noise.default")
+def _rrelu(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    functional = getattr(aten, "rrelu_with_noise_functional", None)
+    if functional is None:
+        return NotImplemented
+    from . import op_info
+
+    out, noise = tracer.run_pure(op_info.lookup(functional.default), args, kwargs)
+    target = args[1]
+    tracer.store(target, tracer.read(noise), (tuple(noise.shape), noise.stride(), noise.dtype, noise.device))
+    return out
+

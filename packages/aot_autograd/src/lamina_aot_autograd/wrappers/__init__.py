@@ -1,0 +1,1 @@
+"""What happens outside the compiled graphs: calling convention, mutation, aliasing, shared inputs."""

@@ -1,0 +1,73 @@
+"""Calling conventions: a boxed callable takes one list and may clear it; a plain one takes positional arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from .._torch import DisableAutocast, below_autograd
+
+
+def is_boxed(call: Any) -> bool:
+    """True when `call` takes one list."""
+    return bool(getattr(call, "_boxed_call", False))
+
+
+def make_boxed(function: Callable) -> Callable:
+    """A boxed callable from a positional one."""
+
+    def boxed(args: list) -> Any:
+        values = tuple(args)
+        args.clear()
+        return function(*values)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    boxed.unboxed = function  # type: ignore[attr-defined]
+    return boxed
+
+
+def positional(call: Callable) -> Callable:
+    """A positional callable from whatever a compiler returned, by the shortest way."""
+    direct = getattr(call, "unboxed", None)
+    if direct is not None:
+        return direct
+    if is_boxed(call):
+        return lambda *args: call(list(args))
+    return call
+
+
+def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable:
+    """The compiler that compiles nothing: runs the graph's ops one by one, below autograd.
+
+    Views made by it are plain tensors to autograd, as the results of a compiled kernel are.
+    """
+    forward = gm.forward
+
+    def run(*args: Any) -> Any:
+        nonlocal forward
+        with below_autograd(), DisableAutocast():
+            result = forward(*args)
+        forward = gm.forward
+        return result
+
+    return make_boxed(run)
+
+
+def without_autocast(call: Callable) -> Callable:
+    """`call` with autocast off: the casts of a traced graph are written out in it."""
+
+    def run(*args: Any) -> Any:
+        with DisableAutocast():
+            return call(*args)
+
+    return run
+
+
+def check_flat(outputs: Any) -> tuple:
+    """A compiler's result as a tuple; a single tensor counts as one result."""
+    if isinstance(outputs, torch.Tensor):
+        return (outputs,)
+    return tuple(outputs)

@@ -1,0 +1,34 @@
+"""Writing new values into inputs that the program mutated, with eager's version counters."""
+
+from __future__ import annotations
+
+
+
+import torch
+
+from .._torch import set_version_counter
+
+
+def write_back(tensor: torch.Tensor, value: torch.Tensor, bumps: int) -> None:
+    """`tensor.copy_(value)`, recorded by autograd when grad mode is on; the version counter moves by `bumps` in all."""
+    before = tensor._version
+    tensor.copy_(value)
+    if bumps > 1:
+        set_version_counter((tensor,), (before + bumps,))
+
+
+def write_back_untracked(tensor: torch.Tensor, value: torch.Tensor, bumps: int) -> None:
+    """The same outside autograd."""
+    with torch.no_grad():
+        write_back(tensor, value, bumps)
+
+
+def write_back_many(tensors: list[torch.Tensor], values: list[torch.Tensor], bumps: tuple[int, ...]) -> None:
+    """Many writes outside autograd in one call."""
+    with torch.no_grad():
+        versions = [t._version for t in tensors] if any(b != 1 for b in bumps) else None
+        torch._foreach_copy_(tensors, values)
+        if versions is not None:
+            set_version_counter(tuple(tensors), tuple(v + b for v, b in zip(versions, bumps, strict=True)))
+
+
