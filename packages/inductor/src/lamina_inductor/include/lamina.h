@@ -189,6 +189,77 @@ template <> struct scalar_mem<bool> { typedef u8 type; };
 LM_INLINE int lane_count(all_lanes, int n) { return n; }
 LM_INLINE int lane_count(int c, int) { return c; }
 
+// Lane k holds what address(k) points at.
+template <class V, class T, class A, class C> LM_INLINE V load_each(A address, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N] = {};
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) tmp[k] = *address(k);
+  return mem<V, T>::load(tmp, all_lanes{});
+}
+// Lanes whose mask is off read nothing and yield 0.
+template <class V, class T, class A, class C> LM_INLINE V load_each_masked(A address, mask<lanes<V>::value> m, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N] = {};
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k)
+    if (m[k]) tmp[k] = *address(k);
+  return mem<V, T>::load(tmp, all_lanes{});
+}
+template <class M> LM_INLINE bool any_lane(M m, all_lanes) {
+  M r = m;
+  bool any = false;
+  for (int k = 0; k < lanes<M>::value; ++k) any |= r[k] != 0;
+  return any;
+}
+template <class M> LM_INLINE bool any_lane(M m, int n) { return any_lane(m & first_lanes<lanes<M>::value>(n), all_lanes{}); }
+template <class V, class T, class C> LM_INLINE V load_masked(const T* p, mask<lanes<V>::value> m, C c) {
+  if (!any_lane(~m, c)) return mem<V, T>::load(p, c);
+  return load_each_masked<V, T>([p](int k) { return p + k; }, m, c);
+}
+template <class V, class T, class A, class C> LM_INLINE void store_each(A address, V v, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N];
+  mem<V, T>::store(tmp, v, all_lanes{});
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k) *address(k) = tmp[k];
+}
+template <class V, class T, class A, class C> LM_INLINE void store_each_masked(A address, mask<lanes<V>::value> m, V v, C c) {
+  constexpr int N = lanes<V>::value;
+  T tmp[N];
+  mem<V, T>::store(tmp, v, all_lanes{});
+  const int n = lane_count(c, N);
+  for (int k = 0; k < n; ++k)
+    if (m[k]) *address(k) = tmp[k];
+}
+// *address(k) = join(*address(k), v[k]), in lane order, so that duplicates combine in program order.
+template <class V, class T, class A, class J, class C> LM_INLINE void update_each(A address, mask<lanes<V>::value> m, V v, J join, C c) {
+  typedef vec<elem<V>, 1> S;
+  const int n = lane_count(c, lanes<V>::value);
+  for (int k = 0; k < n; ++k)
+    if (m[k]) {
+      S one;
+      one[0] = v[k];
+      T* p = address(k);
+      mem<S, T>::store(p, join(mem<S, T>::load(p, all_lanes{}), one), all_lanes{});
+    }
+}
+LM_INLINE i64 imin(i64 a, i64 b) { return a < b ? a : b; }
+LM_INLINE i64 imax(i64 a, i64 b) { return a > b ? a : b; }
+template <class V> LM_INLINE auto first(V v) -> elem<V> { return v[0]; }
+LM_INLINE f32 first(f32 v) { return v; }
+LM_INLINE f64 first(f64 v) { return v; }
+LM_INLINE i32 first(i32 v) { return v; }
+LM_INLINE u32 first(u32 v) { return v; }
+LM_INLINE i64 first(i64 v) { return v; }
+LM_INLINE u64 first(u64 v) { return v; }
+// Lane k holds value(k).
+template <class V, class F> LM_INLINE V fill_each(F value) {
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = elem<V>(value(k));
+  return r;
+}
+
 // One element for all lanes.
 template <class V, class T> LM_INLINE V load_splat(const T* p) {
   vec<typename scalar_mem<T>::type, lanes<V>::value> raw = {};
@@ -207,54 +278,12 @@ template <class V, class T, class C> LM_INLINE V load_strided(const T* p, i64 st
   for (int k = 0; k < n; ++k) tmp[k] = p[k * stride];
   return mem<V, T>::load(tmp, all_lanes{});
 }
-template <class V, class T, class I, class C> LM_INLINE V load_gather(const T* p, I index, C c) {
-  constexpr int N = lanes<V>::value;
-  T tmp[N] = {};
-  const int n = lane_count(c, N);
-  for (int k = 0; k < n; ++k) tmp[k] = p[index[k]];
-  return mem<V, T>::load(tmp, all_lanes{});
-}
-// Lanes whose mask is off read nothing and get `other`.
-template <class V, class T, class I, class C> LM_INLINE V load_gather_masked(const T* p, I index, mask<lanes<V>::value> m, V other, C c) {
-  constexpr int N = lanes<V>::value;
-  T tmp[N] = {};
-  const int n = lane_count(c, N);
-  for (int k = 0; k < n; ++k)
-    if (m[k]) tmp[k] = p[index[k]];
-  return pick<V>(m, mem<V, T>::load(tmp, all_lanes{}), other);
-}
 template <class V, class T, class C> LM_INLINE void store_strided(T* p, i64 stride, V v, C c) {
   constexpr int N = lanes<V>::value;
   T tmp[N];
   mem<V, T>::store(tmp, v, all_lanes{});
   const int n = lane_count(c, N);
   for (int k = 0; k < n; ++k) p[k * stride] = tmp[k];
-}
-template <class V, class T, class I, class C> LM_INLINE void store_scatter(T* p, I index, V v, C c) {
-  constexpr int N = lanes<V>::value;
-  T tmp[N];
-  mem<V, T>::store(tmp, v, all_lanes{});
-  const int n = lane_count(c, N);
-  for (int k = 0; k < n; ++k) p[index[k]] = tmp[k];
-}
-template <class V, class T, class I, class C> LM_INLINE void store_scatter_masked(T* p, I index, mask<lanes<V>::value> m, V v, C c) {
-  constexpr int N = lanes<V>::value;
-  T tmp[N];
-  mem<V, T>::store(tmp, v, all_lanes{});
-  const int n = lane_count(c, N);
-  for (int k = 0; k < n; ++k)
-    if (m[k]) p[index[k]] = tmp[k];
-}
-// In lane order, so that duplicates add up in program order.
-template <class V, class T, class I, class C> LM_INLINE void scatter_add(T* p, I index, V v, C c) {
-  constexpr int N = lanes<V>::value;
-  typedef vec<elem<V>, 1> S;
-  const int n = lane_count(c, N);
-  for (int k = 0; k < n; ++k) {
-    S add;
-    add[0] = v[k];
-    mem<S, T>::store(p + index[k], mem<S, T>::load(p + index[k], all_lanes{}) + add, all_lanes{});
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------------- 3 lanes
@@ -273,11 +302,11 @@ template <class V> LM_INLINE V copysign(V mag, V sign) {
 template <class V> LM_INLINE ints<V> signbit(V x) { return bits<ints<V>>(x) < ints<V>{}; }
 // NaN wins, as in eager's maximum / minimum; the first operand's NaN is the one kept.
 template <class V> LM_INLINE V maximum(V a, V b) {
-  if constexpr (is_float<elem<V>>::value) return select<V>((a > b) | (a != a), a, b);
+  if constexpr (is_float<elem<V>>::value) return select<V>((a >= b) | (a != a), a, b);
   else return a > b ? a : b;
 }
 template <class V> LM_INLINE V minimum(V a, V b) {
-  if constexpr (is_float<elem<V>>::value) return select<V>((a < b) | (a != a), a, b);
+  if constexpr (is_float<elem<V>>::value) return select<V>((a <= b) | (a != a), a, b);
   else return a < b ? a : b;
 }
 template <class V> LM_INLINE V sign(V x) {
@@ -302,14 +331,9 @@ template <class V, class F> LM_INLINE V map(V x, V y, F f) {
 // ----------------------------------------------------------------------------------------------------- 4 arithmetic
 // Float to integer as eager's scalar cast: truncation; NaN and out-of-range values give the x86 answer (the smallest integer).
 template <class To, class From> LM_INLINE To to_int(From x) {
-  if constexpr (sizeof(elem<To>) <= 4) {
-    typedef vec<i64, lanes<To>::value> L;
-    (void)sizeof(L);
-    if constexpr (sizeof(elem<To>) == 4) return cvt<To>(cvt<L>(x));
-    else return cvt<To>(cvt<vec<i32, lanes<To>::value>>(x));
-  } else {
-    return cvt<To>(x);
-  }
+  typedef elem<To> T;
+  if constexpr (T(-1) < T(0)) return cvt<To>(x);
+  else return cvt<To>(cvt<vec<i64, lanes<To>::value>>(x));  // unsigned: negative values wrap around
 }
 // Narrow integers live in i32 lanes; wrap_to<i8> and friends put a value back into range after an operator.
 template <class T, class V> LM_INLINE V wrap_to(V x) {
@@ -522,7 +546,8 @@ template <class V> LM_INLINE V expm1_(V x) {
   // 2^n may overflow on its own at the top of the range: halve it and double at the end.
   V s = scale2<V>(splat<V>(1), n - 1);
   V y = (p * s + (s - elem<V>(0.5))) * 2;
-  y = select<V>(x == 0, x, y);
+  constexpr elem<V> tiny = sizeof(elem<V>) == 4 ? elem<V>(1e-30) : elem<V>(1e-290);
+  y = select<V>(absolute(x) < tiny, x, y);
   return select<V>(nan, x, y);
 }
 template <class V> LM_INLINE V exp2_(V x) {
@@ -708,7 +733,7 @@ template <class V> LM_INLINE V tanh_(V x) {
     p = fmas(p, z, -0.3333328052f);
     V small = fma_<V>(p * z, x, x);
     V big = 1 - 2 / (exp_<V>(a + a) + 1);
-    return select<V>(a < 0.625f, small, copysign<V>(big, x));
+    return copysign<V>(select<V>(a < 0.625f, small, big), x);
   } else {
     V a = absolute(x), t = expm1_<V>(-2 * a);
     return select<V>(x == 0, x, copysign<V>(-t / (t + 2), x));
@@ -758,6 +783,7 @@ LM_LIBM1(tan_, tanf, tan) LM_LIBM1(asin_, asinf, asin) LM_LIBM1(acos_, acosf, ac
 LM_LIBM1(sinh_, sinhf, sinh) LM_LIBM1(cosh_, coshf, cosh) LM_LIBM1(asinh_, asinhf, asinh) LM_LIBM1(acosh_, acoshf, acosh)
 LM_LIBM1(atanh_, atanhf, atanh) LM_LIBM1(lgamma_, lgammaf, lgamma) LM_LIBM1(erfc_, erfcf, erfc)
 LM_LIBM2(fmod_, fmodf, fmod) LM_LIBM2(hypot_, hypotf, hypot) LM_LIBM2(atan2_, atan2f, atan2) LM_LIBM2(nextafter_, nextafterf, nextafter)
+template <class V> LM_INLINE V float_trunc_div(V a, V b) { return trunc_<V>(a / b); }
 template <class V> LM_INLINE V rsqrt_(V x) { return 1 / sqrt_<V>(x); }
 template <class V> LM_INLINE V float_rem(V a, V b) {  // the sign of the divisor, as Python's %
   V r = fmod_<V>(a, b);
@@ -807,6 +833,7 @@ template <class V, int U = 1> struct sum_acc {
   LM_INLINE void spill() {
     for (int k = 0; k < U; ++k) store.add(part[k]), part[k] = V{};
   }
+  LM_INLINE void merge(sum_acc& o) { spill(), o.spill(), store.total += o.store.total; }
   LM_INLINE V lanes_result() { return spill(), store.get(); }
   LM_INLINE elem<V> result() { return spill(), store.all(); }
 };
@@ -848,6 +875,7 @@ template <class Op, class V, int U = 1> struct fold_acc {
   static LM_INLINE V masked(V v, all_lanes) { return v; }
   static LM_INLINE V masked(V v, int n) { return pick<V>(first_lanes<lanes<V>::value>(n), v, Op::unit()); }
   LM_INLINE void spill() {}
+  LM_INLINE void merge(fold_acc& o) { part[0] = Op::join(part[0], o.lanes_result()); }
   LM_INLINE V lanes_result() {
     V r = part[0];
     for (int k = 1; k < U; ++k) r = Op::join(r, part[k]);
@@ -897,7 +925,7 @@ template <class V> struct welford_acc {
     mask<N> on = first_lanes<N>(n);
     join(pick<V>(on, v, mean), V{}, pick<V>(on, splat<V>(1), V{}));
   }
-  LM_INLINE void push_parts(V bm, V bq, V bw) { flush(), join(bm, bq, bw); }
+  LM_INLINE void merge(welford_acc& o) { flush(), o.flush(), join(o.mean, o.m2, o.weight); }
   LM_INLINE void spill() {}
   LM_INLINE void reduce(elem<V>& out_mean, elem<V>& out_m2, elem<V>& out_weight) {
     flush();
@@ -911,6 +939,58 @@ template <class V> struct welford_acc {
       w = t;
     }
     out_mean = elem<V>(mu), out_m2 = elem<V>(q), out_weight = elem<V>(w);
+  }
+};
+
+// Running maximum m and sum of exp(value - m): eight values share one rescaling.
+template <class V> struct softmax_acc {
+  static constexpr int B = 8, N = lanes<V>::value;
+  V buf[B], top = splat<V>(extremes<elem<V>>::low), total = {};
+  int held = 0;
+  static LM_INLINE V finite(V m) { return select<V>(absolute(m) == extremes<elem<V>>::high, V{}, m); }
+  LM_INLINE void flush() {
+    if (!held) return;
+    V m = buf[0];
+    for (int k = 1; k < held; ++k) m = maximum<V>(m, buf[k]);
+    m = maximum<V>(m, top);
+    V s = total * exp_<V>(finite(top) - finite(m)), base = finite(m);
+    s = select<V>(total == 0, V{}, s);
+    for (int k = 0; k < held; ++k) s += exp_<V>(buf[k] - base);
+    top = m, total = s, held = 0;
+  }
+  template <int K> LM_INLINE void push(slot<K>, V v, all_lanes) {
+    buf[held++] = v;
+    if (held == B) flush();
+  }
+  template <int K> LM_INLINE void push(slot<K>, V v, int n) {
+    buf[held++] = pick<V>(first_lanes<N>(n), v, splat<V>(extremes<elem<V>>::low));
+    if (held == B) flush();
+  }
+  LM_INLINE void spill() {}
+  LM_INLINE void merge(softmax_acc& o) {
+    flush(), o.flush();
+    V m = maximum<V>(top, o.top), base = finite(m);
+    total = select<V>(total == 0, V{}, total * exp_<V>(finite(top) - base)) + select<V>(o.total == 0, V{}, o.total * exp_<V>(finite(o.top) - base));
+    top = m;
+  }
+  LM_INLINE void lanes_results(V& m_out, V& s_out) {
+    flush();
+    m_out = top;
+    s_out = select<V>(absolute(top) == extremes<elem<V>>::high, splat<V>(elem<V>(__builtin_nan(""))), total);
+  }
+  LM_INLINE void reduce(elem<V>& m_out, elem<V>& s_out) {
+    flush();
+    fold_acc<op_max<V>, V> f;
+    f.part[0] = top;
+    elem<V> m = f.result();
+    elem<V> base = (m == extremes<elem<V>>::high || m == extremes<elem<V>>::low) ? elem<V>(0) : m;
+    V part = total * exp_<V>(finite(top) - base);
+    part = select<V>(total == 0, V{}, part);
+    f64 s = 0;
+    for (int k = 0; k < N; ++k) s += part[k];
+    // exp(inf - inf) in eager: an infinite maximum makes the sum NaN
+    s_out = m == extremes<elem<V>>::high || m == extremes<elem<V>>::low ? elem<V>(__builtin_nan("")) : elem<V>(s);
+    m_out = m;
   }
 };
 
@@ -942,6 +1022,7 @@ template <class V, bool Max> struct arg_acc {
     where = select<I>(take, index, where);
   }
   LM_INLINE void spill() {}
+  LM_INLINE void merge(arg_acc& o) { push(slot<0>{}, o.best, o.where, all_lanes{}); }
   LM_INLINE V lanes_result() { return best; }
   LM_INLINE I lanes_index() { return where; }
   LM_INLINE i64 index() {
@@ -978,11 +1059,58 @@ template <int N, int U, class F, class S> LM_INLINE void vloop(i64 lo, i64 hi, F
   spill();
   if (i < hi) step(i, int(hi - i), slot<0>{});
 }
+// Inclusive scans, one step at a time; floating sums and products are carried in double, as eager does.
+template <class V, bool F> struct wide_of { typedef V type; };
+template <class V> struct wide_of<V, true> { typedef vec<f64, lanes<V>::value> type; };
+template <class V> using wide = typename wide_of<V, is_float<elem<V>>::value>::type;
+template <class V> struct scan_sum {
+  wide<V> carry = {};
+  LM_INLINE V push(V v) { return carry += cvt<wide<V>>(v), cvt<V>(carry); }
+};
+template <class V> struct scan_prod {
+  wide<V> carry = splat<wide<V>>(1);
+  LM_INLINE V push(V v) { return carry *= cvt<wide<V>>(v), cvt<V>(carry); }
+};
+template <class V, bool Max> struct scan_extreme {  // the last of equals; once NaN, NaN for ever, at its last index
+  typedef vec<i64, lanes<V>::value> I;
+  V best = {};
+  I where = {};
+  bool begun = false;
+  LM_INLINE void push(V v, I index) {
+    ints<V> take = Max ? v >= best : v <= best;
+    if constexpr (is_float<elem<V>>::value) take = (v != v) | ((best == best) & take);
+    if (!begun) take = ~ints<V>{};
+    begun = true;
+    best = select<V>(take, v, best);
+    where = select<I>(cvt<I>(take), index, where);
+  }
+};
+template <class V> struct scan_logcumsumexp {
+  typedef wide<V> D;
+  D carry = splat<D>(-__builtin_inf());
+  LM_INLINE V push(V v) {
+    D x = cvt<D>(v), lo = minimum<D>(carry, x), hi = maximum<D>(carry, x);
+    D r = log1p_<D>(exp_<D>(lo - hi)) + hi;
+    carry = select<D>((lo != hi) | (absolute(lo) < __builtin_inf()), r, x);
+    return cvt<V>(carry);
+  }
+};
 template <int N, class F> LM_INLINE void vloop(i64 lo, i64 hi, F&& step) {
   i64 i = lo;
   for (; i + N <= hi; i += N) step(i, all_lanes{});
   if (i < hi) step(i, int(hi - i));
 }
+
+extern "C" {
+void* malloc(unsigned long);
+void free(void*);
+}
+struct heap {  // scratch that does not fit the stack
+  void* p;
+  heap(i64 bytes) : p(malloc(bytes > 0 ? (unsigned long)bytes : 1)) {}
+  ~heap() { free(p); }
+  heap(const heap&) = delete;
+};
 
 extern "C" {
 void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned) __attribute__((weak));

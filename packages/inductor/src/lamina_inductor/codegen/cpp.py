@@ -1,0 +1,115 @@
+"""The C++ target: kernels with vector types and the OpenMP runtime torch loaded, one native function per graph.
+
+Kernels of equal structure are written once. Units (shared objects) hold several kernels; their number follows the amount of code, so that
+they compile side by side and none is a long tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import build_cache, toolchain
+from ..errors import TargetUnavailable
+from ..ir.program import GraphProgram, KernelCall
+from ..runtime import NativeGraph, function_address, native
+from .cpp_kernel import write_kernel
+from .cpp_ops import can_write
+from .kernel import KernelSpec
+from .wrapper_cpp import write_wrapper
+
+_UNIT_COST = 260
+"""Ops a unit holds before a new one is begun: about 0.4 s of compile time."""
+
+_KERNEL_HEAD = '#include "lamina.h"\nusing namespace lm;\n'
+_GRAPH_HEAD = '#include "lamina_graph.h"\n'
+
+
+class CppTarget:
+    """Target for CPU graphs. See `lamina_inductor.codegen.target.Target`."""
+
+    name = "cpp"
+
+    def unavailable(self) -> str | None:
+        """None, or why C++ cannot be used here."""
+        try:
+            toolchain.find_compiler()
+            native()
+        except TargetUnavailable as e:
+            return e.message
+        return None
+
+    def can_lower(self, op: str, dtype: torch.dtype) -> str | None:
+        """None, or why an op cannot be generated in that dtype."""
+        return can_write(op, dtype)
+
+    def build(self, program: GraphProgram, config: Any) -> NativeGraph:
+        """Generates, compiles and loads the program."""
+        cache_dir, cxx = getattr(config, "cache_dir", ""), getattr(config, "cxx", "")
+        jobs = getattr(config, "compile_jobs", 0)
+        module = native(cache_dir, cxx)
+        cache = build_cache.shared_cache(cache_dir)
+        names, groups = _group_kernels(program.kernels)
+        in_wrapper = len(groups) <= 1
+        table = {key: k for k, key in enumerate(names)}
+
+        def kernel_text(call: KernelCall) -> str:
+            key = call.kernel.key()
+            return names[key] if in_wrapper else f"f->kernels[{table[key]}]"
+
+        wrapper = write_wrapper(program, kernel_text)
+        bodies = ["".join(write_kernel(spec, names[spec.key()], toolchain.vector_bytes()) + "\n" for spec in group) for group in groups]
+        if in_wrapper:
+            head = (_KERNEL_HEAD if groups else "") + _GRAPH_HEAD
+            body = bodies[0].replace('extern "C" int ', "static int ") if bodies else ""
+            sources = [head + body + wrapper.source]
+        else:
+            sources = [_GRAPH_HEAD + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
+        units = [build_cache.Unit(s) for s in sources]
+        libraries = [build_cache.load(p) for p in cache.build_all(units, configured=cxx, jobs=jobs)]
+        addresses: list[int] = []
+        if not in_wrapper:
+            where = {spec.key(): k for k, group in enumerate(groups) for spec in group}
+            addresses = [function_address(libraries[1 + where[key]], name) for key, name in names.items()]
+        int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
+        tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
+        kinds = "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
+        count = len(program.externs)
+        graph = NativeGraph(
+            module,
+            function_address(libraries[0], "lamina_run"),
+            releases_gil=wrapper.releases_gil,
+            input_kinds=kinds,
+            outputs=wrapper.outputs,
+            constants=program.constants,
+            kernels=addresses,
+            callbacks=[wrapper.callbacks.get(k, (None, 0))[0] for k in range(count)],
+            keep=libraries,
+            source="\n".join(f"// unit {k}\n{s}" for k, s in enumerate(sources)),
+        )
+        graph.routes = wrapper.routes  # type: ignore[attr-defined]
+        return graph
+
+
+def _group_kernels(kernels: Sequence[KernelSpec]) -> tuple[dict[str, str], list[list[KernelSpec]]]:
+    """Distinct kernels: key → C name, and their division into units."""
+    names: dict[str, str] = {}
+    groups: list[list[KernelSpec]] = []
+    cost = _UNIT_COST
+    for spec in kernels:
+        key = spec.key()
+        if key in names:
+            continue
+        names[key] = f"k{len(names)}"
+        mine = sum(1 for _ in spec.ops()) + 15
+        if cost + mine > _UNIT_COST:
+            groups.append([])
+            cost = 0
+        groups[-1].append(spec)
+        cost += mine
+    return names, groups
+
+
+__all__ = ["CppTarget"]

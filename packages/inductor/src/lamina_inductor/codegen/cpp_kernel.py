@@ -1,0 +1,707 @@
+"""C++ of one scheduled kernel.
+
+Every kernel becomes ``int name(void* const* B, const i64* S)``: buffers and size symbols in, 0 or the number of a failed check out.
+One loop is *vectorised* (N lanes a step); which one decides the shape of the code:
+
+* ``row``: the inner loops of each phase run along memory. Outer loops are flattened and shared between threads, each phase vectorises
+  its own contiguous loop, reductions end as scalars.
+* ``column``: an outer loop runs along memory (every pointwise kernel, and reductions over rows). Lanes are different outer iterations,
+  inner loops stay scalar, reductions end as vectors.
+* ``scalar``: scans and serial loops that fit neither; the same code with N = 1.
+
+Values that do not depend on a loop are computed before it: the C++ compiler cannot prove that stores leave them alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..index import ONE, Expr, coefficient, product, to_expr
+from ..ops import MULTI_RESULT, Op
+from .cpp_ops import ELEMENT, EXPENSIVE, LANE, TEXT, lane_bytes, truth, vector_type
+from .kernel import BufferArg, KernelSpec, LoopVar, Phase
+
+_SPLIT_REDUCTION = 16384  # elements a partial result of a reduction without outer loops covers
+_STACK_BYTES = 65536  # scratch up to this size lives on the stack
+
+
+def c_index(e: Expr | int, names: dict[str, str]) -> str:
+    """C text of an index expression (all i64); `names` maps symbols to C text."""
+    e = to_expr(e)
+    op, args = e.op, e.args
+    if op == "const":
+        return f"{args[0]}LL" if abs(args[0]) > 0x7FFFFFFF else str(args[0])
+    if op == "sym":
+        return names.get(args[0], args[0])
+    parts = [c_index(a, names) for a in args]
+    if op in ("add", "mul"):
+        text = (" + " if op == "add" else " * ").join(parts)
+        if op == "mul" and args[0].op == "const" and len(args) > 1:  # constants are i64 already through their partner
+            text = " * ".join(parts[1:] + parts[:1])
+        return f"({text})"
+    a, b = parts
+    if op in ("min", "max"):
+        return f"imin({a}, {b})" if op == "min" else f"imax({a}, {b})"
+    if args[0].lo >= 0 and args[1].lo > 0:
+        return f"({a} {'/' if op == 'floordiv' else '%'} {b})"
+    return f"{'floor_div' if op == 'floordiv' else 'floor_rem'}<i64>({a}, {b})"
+
+
+@dataclass
+class _Value:
+    """Where a computed op lives: C text, and whether it is a vector of the current scope ("lanes") or one number ("one")."""
+
+    text: str
+    kind: str
+
+
+class KernelWriter:
+    """Writes one kernel. `vector_bytes` is the register width to fill (64, 32, 16; 0 for plain scalars)."""
+
+    def __init__(self, spec: KernelSpec, name: str, vector_bytes: int) -> None:
+        self.spec = spec
+        self.name = name
+        self.vector_bytes = vector_bytes
+        self.lines: list[str] = []
+        self.indent = 1
+        self.values: dict[Op, _Value] = {}
+        self.symbols: dict[str, Op] = {}  # indirect symbol -> the op that makes it
+        self.deps: dict[Op, frozenset[str]] = {}
+        self.outer_names = [v.name for v in spec.loops]
+        self.checks = {op: k + 1 for k, op in enumerate(o for o in spec.ops() if o.name == "check")}
+        self._find_dependences()
+        self.vector_loop: LoopVar | None = None
+        self.mode = self._choose_mode()
+        self.lanes = self._choose_lanes()
+
+    # ------------------------------------------------------------------------------------------------- analysis
+
+    def _find_dependences(self) -> None:
+        for op in self.spec.ops():
+            if op.name == "indirect":
+                self.symbols[op.args[1]] = op
+            found: set[str] = set()
+            for a in op.args:
+                if isinstance(a, Op):
+                    found |= self.deps[a]
+                elif isinstance(a, Expr):
+                    found |= self._expr_deps(a)
+            if op.name in ("reduction", "scan"):
+                inner = {v.name for p in self.spec.phases if op in p.ops for v in p.loops}
+                found = (found - inner) if op.name == "reduction" else found | inner
+                found |= set(self.outer_names)
+            elif op.name == "item" and op.args[0].name == "reduction":
+                found = set(self.deps[op.args[0]])
+            if op.name == "load" and self.spec.buffer(op.args[0]).role == "scratch":
+                found |= set(self.outer_names)
+            self.deps[op] = frozenset(found)
+
+    def _expr_deps(self, e: Expr) -> set[str]:
+        found: set[str] = set()
+        for s in e.syms:
+            if s in self.symbols:
+                found |= self.deps[self.symbols[s]]
+            else:
+                found.add(s)
+        return found
+
+    def _score(self, loop: str, ops: tuple[Op, ...] | list[Op]) -> float:
+        """How well memory runs along `loop`: contiguous accesses count for, strided ones against."""
+        score = 0.0
+        for op in ops:
+            if op.name not in ("load", "store"):
+                continue
+            stride = coefficient(op.args[1], loop)
+            if stride is not None and any(loop in self.deps[self.symbols[s]] for s in op.args[1].syms if s in self.symbols):
+                stride = None
+            if self.spec.buffer(op.args[0]).role == "scratch":
+                continue
+            weight = 2.0 if op.name == "store" else 1.0
+            if stride == 1:
+                score += weight
+            elif stride is None or stride != 0:
+                score -= weight
+        return score
+
+    def _choose_mode(self) -> str:
+        spec = self.spec
+        if any(v.kind == "scan" for p in spec.phases for v in p.loops):
+            candidates = [v for v in spec.loops if v.kind == "parallel" and self._score(v.name, list(spec.ops())) > 0]
+            if candidates and self.vector_bytes:
+                self.vector_loop = candidates[-1]
+                return "column"
+            return "scalar"
+        best: tuple[float, LoopVar | None] = (-1e9, None)
+        for v in spec.loops:
+            score = self._score(v.name, list(spec.ops()))
+            if v.size.hi < 4 and len(spec.loops) > 1:
+                score -= 2.5
+            if score >= best[0]:
+                best = (score, v)
+        has_inner = any(p.loops for p in spec.phases)
+        if not has_inner:
+            self.vector_loop = best[1]
+            return "column" if best[1] is not None else "scalar"
+        inner = 0.0
+        for p in spec.phases:
+            if p.loops:
+                inner += max(self._score(v.name, p.ops) for v in p.loops)
+        if best[1] is not None and best[0] > inner and best[0] > 0:
+            self.vector_loop = best[1]
+            return "column"
+        return "row"
+
+    def _choose_lanes(self) -> int:
+        if self.mode == "scalar" or not self.vector_bytes:
+            return 1
+        widest = max((lane_bytes(op.dtype) for op in self.spec.ops() if op.dtype in LANE and op.name != "indirect"), default=4)
+        return max(1, self.vector_bytes // widest)
+
+    def _phase_vector_loop(self, phase: Phase) -> LoopVar:
+        return max(phase.loops, key=lambda v: (self._score(v.name, phase.ops), phase.loops.index(v)))
+
+    # ------------------------------------------------------------------------------------------------- writing
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.indent + text)
+
+    def open(self, text: str) -> None:
+        self.put(text + " {")
+        self.indent += 1
+
+    def close(self, text: str = "}") -> None:
+        self.indent -= 1
+        self.put(text)
+
+    def write(self) -> str:
+        """The function's text."""
+        spec = self.spec
+        self.lines = [f'extern "C" int {self.name}(void* const* B, const i64* S) {{']
+        for k, b in enumerate(spec.arguments):
+            const = "const " if b.role == "in" else ""
+            t = ELEMENT[b.dtype]
+            self.put(f"{const}{t}* __restrict {_c(b.name)} = ({const}{t}*)B[{k}];")
+        for k, s in enumerate(spec.sizes):
+            self.put(f"const i64 {s} = S[{k}];")
+        self.put("(void)B, (void)S;")
+        self.put("int err = 0;")
+        self.put(f"constexpr int N = {self.lanes};")
+        if self.mode == "row":
+            self._write_row()
+        else:
+            self._write_column()
+        self.put("return err;")
+        self.lines.append("}")
+        return "\n".join(self.lines) + "\n"
+
+    def _work(self) -> Expr:
+        total = to_expr(0)
+        for p in self.spec.phases:
+            cost = sum(16 if op.name in EXPENSIVE else 1 for op in p.ops if op.name not in ("constant", "index_expr"))
+            total = total + product(v.size for v in p.loops) * max(1, cost // 4)
+        return total
+
+    def _scratch(self, lanes: str) -> None:
+        for b in self.spec.buffers:
+            if b.role != "scratch":
+                continue
+            t, count = ELEMENT[b.dtype], c_index(b.numel, {})
+            if b.numel.is_const and int(b.numel) * b.dtype.itemsize * self.lanes <= _STACK_BYTES:
+                self.put(f"alignas(64) {t} {_c(b.name)}_raw[{max(1, int(b.numel))} * {lanes}];")
+                self.put(f"{t}* __restrict {_c(b.name)} = {_c(b.name)}_raw;")
+            else:
+                self.put(f"heap {_c(b.name)}_raw(({count}) * i64(sizeof({t})) * {lanes});")
+                self.put(f"{t}* __restrict {_c(b.name)} = ({t}*){_c(b.name)}_raw.p;")
+
+    def _flat_loops(self, loops: list[LoopVar], block: tuple[str, str] | None) -> None:
+        """Opens `for it in [lo, hi)` with the loop variables kept in step; `block` adds an innermost (name, count)."""
+        parts = [(v.name, c_index(v.size, {})) for v in loops] + ([block] if block else [])
+        self.put("i64 rest_ = lo;")
+        for name, size in reversed(parts):
+            self.put(f"i64 {name} = rest_ % ({size}); rest_ /= ({size});")
+        self.put("(void)rest_;")
+        carry = ""
+        for name, size in parts:
+            carry = f"++{name} == ({size}) ? ({name} = 0, {carry or '0'}) : 0"
+        self.open(f"for (i64 it = lo; it < hi; ++it, {carry or '0'})")
+
+    # row mode ------------------------------------------------------------------------------------------------
+
+    def _write_row(self) -> None:
+        spec = self.spec
+        outer = [v for v in spec.loops if v.kind == "parallel"]
+        serial = [v for v in spec.loops if v.kind != "parallel"]
+        single = not spec.loops or (product(v.size for v in spec.loops) == ONE)
+        if single:
+            for v in spec.loops:
+                self.put(f"const i64 {v.name} = 0; (void){v.name};")
+            self._scratch("1")
+            for k, p in enumerate(spec.phases):
+                self._row_phase(k, p, split=True)
+            return
+        count = " * ".join(["i64(1)"] + [f"({c_index(v.size, {})})" for v in outer])
+        work = c_index(self._work() * product(v.size for v in serial), {})
+        self.open(f"parallel({count}, {work}, 1, [&](i64 lo, i64 hi)")
+        self._scratch("1")
+        self._flat_loops(outer, None)
+        for v in serial:
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+        for k, p in enumerate(spec.phases):
+            self._row_phase(k, p, split=False)
+        for _ in serial:
+            self.close()
+        self.close()
+        self.close("});")
+
+    def _imports(self, phase: Phase, tag: str) -> dict[Op, _Value]:
+        """Values of earlier phases that this phase uses, splat to its lanes."""
+        own = set(phase.ops)
+        out: dict[Op, _Value] = {}
+        wanted: list[Op] = []
+        for op in phase.ops:
+            wanted += [a for a in op.operands() if a not in own]
+            for e in op.exprs():
+                wanted += [self.symbols[s] for s in e.syms if s in self.symbols and self.symbols[s] not in own]
+        for op in dict.fromkeys(wanted):
+            if op in self.values:
+                text = f"{self.values[op].text}_{tag}"
+                self.put(f"const {vector_type(op.dtype)} {text} = splat<{vector_type(op.dtype)}>(first({self.values[op].text}));")
+                out[op] = _Value(text, "one")
+        return out
+
+    def _row_phase(self, number: int, phase: Phase, split: bool) -> None:
+        tag = f"p{number}"
+        outer_values = dict(self.values)
+        reductions = [op for op in phase.ops if op.name == "reduction"]
+        self.put(f"// phase {number}")
+        accs: dict[Op, str] = {}
+        if not phase.loops:
+            imported = self._imports(phase, tag)
+            self.values.update(imported)
+            for op in phase.ops:
+                self._emit(op, lanes="1", base=None, accs={}, leave="return;" if self.spec.loops else "return err;")
+            for op in imported:
+                self.values[op] = outer_values[op]
+            return
+        vec = self._phase_vector_loop(phase)
+        others = [v for v in phase.loops if v is not vec]
+        unroll = 4 if reductions and len(phase.ops) <= 10 and not any(o.name in EXPENSIVE for o in phase.ops) else 1
+        for op in reductions:
+            accs[op] = f"acc{len(self.values)}_{len(accs)}_{tag}"
+        parts = split and reductions and not others
+        vec_size = c_index(vec.size, {})
+        leave = "return;"
+        if parts:
+            for op in reductions:
+                self.put(f"constexpr int most_{accs[op]} = 64;")
+                self.put(f"{self._acc_type(op, unroll)} {accs[op]}_parts[64];")
+            first = accs[reductions[0]]
+            size = f"chunk_{first}"
+            self.put(f"const i64 want_{first} = ({vec_size} + {_SPLIT_REDUCTION - 1}) / {_SPLIT_REDUCTION};")
+            self.put(f"const i64 count_{first} = imax(1, imin(64, want_{first}));")
+            self.put(f"const i64 {size} = ((({vec_size}) + count_{first} - 1) / count_{first} + N - 1) / N * N;")
+            self.open(f"parallel(count_{first}, {size} * 4, 1, [&](i64 lo, i64 hi)")
+            self.open("for (i64 it = lo; it < hi; ++it)")
+            for op in reductions:
+                self.put(f"{self._acc_type(op, unroll)}& {accs[op]} = {accs[op]}_parts[it];")
+            lo, hi = f"it * {size}", f"imin((it + 1) * {size}, {vec_size})"
+            self.values.update(self._imports(phase, tag))
+        elif split and not reductions and all(v.kind == "parallel" for v in phase.loops):
+            work = c_index(product(v.size for v in others) * max(1, len(phase.ops)), {})
+            self.open(f"parallel({vec_size}, {work}, 1024, [&](i64 lo_, i64 hi_)")
+            lo, hi = "lo_", "hi_"
+            self.values.update(self._imports(phase, tag))
+        else:
+            for op in reductions:
+                self.put(f"{self._acc_type(op, unroll)} {accs[op]};")
+            self.open("" if self.lines else "")
+            lo, hi = "0", vec_size
+            leave = "return;" if self.spec.loops and not split else "return err;"
+            self.values.update(self._imports(phase, tag))
+        inner_names = {v.name for v in phase.loops}
+        done: set[Op] = set()
+        self._hoist(phase, done, lambda d: not (d & inner_names), leave)
+        for v in others:
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+        self._hoist(phase, done, lambda d: vec.name not in d, leave)
+        rest = [op for op in phase.ops if op not in done]
+        if reductions:
+            self.open(f"vloop<N, {unroll}>({lo}, {hi}, [&](i64 {vec.name}, auto c, auto u) __attribute__((always_inline))")
+        else:
+            self.open(f"vloop<N>({lo}, {hi}, [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
+        for op in rest:
+            self._emit(op, lanes="c", base=vec.name, accs=accs, leave="return;")
+        spill = ", [&] { " + " ".join(f"{a}.spill();" for a in accs.values()) + " }" if reductions else ""
+        self.close("}" + spill + ");")
+        for _ in others:
+            self.close()
+        if parts:
+            self.close()
+            self.close("});")
+            for op in reductions:
+                a = accs[op]
+                self.put(f"{self._acc_type(op, unroll)}& {a} = {a}_parts[0];")
+                self.put(f"for (i64 k = 1; k < count_{accs[reductions[0]]}; ++k) {a}.merge({a}_parts[k]);")
+            self.put("if (err) return err;")
+        elif split and not reductions and all(v.kind == "parallel" for v in phase.loops):
+            self.close("});")
+            self.put("if (err) return err;")
+        else:
+            self.close()
+        # only reductions live on
+        self.values = outer_values
+        for op in reductions:
+            self._finish_scalar(op, accs[op])
+
+    def _hoist(self, phase: Phase, done: set[Op], can_hoist, leave: str) -> None:
+        """Emits the ops of `phase` that `can_hoist` (a test of their dependences) allows before the loop that follows."""
+        for op in phase.ops:
+            if op in done or op.name in ("store", "reduction", "scan", "item") or not can_hoist(self.deps[op]):
+                continue
+            if any(a in phase.ops and a not in done for a in op.operands()):
+                continue
+            self._emit(op, lanes="all_lanes{}", base=None, accs={}, leave=leave)
+            done.add(op)
+
+    def _finish_scalar(self, op: Op, acc: str) -> None:
+        kind = op.args[1]
+        name = f"r{len(self.values)}_{acc}"
+        t = LANE[op.dtype]
+        items = self._items(op)
+        if kind == "welford":
+            self.put(f"{t} {name}_0, {name}_1, {name}_2; {acc}.reduce({name}_0, {name}_1, {name}_2);")
+        elif kind == "softmax_stats":
+            self.put(f"{t} {name}_0, {name}_1; {acc}.reduce({name}_0, {name}_1);")
+        elif kind in ("argmax", "argmin"):
+            self.put(f"const i64 {name} = {acc}.index();")
+        elif kind in ("max_with_index", "min_with_index"):
+            self.put(f"const {t} {name}_0 = {acc}.result(); const i64 {name}_1 = {acc}.index();")
+        else:
+            self.put(f"const {t} {name} = {acc}.result();")
+        self.values[op] = _Value(name, "one")
+        for k, its in items.items():
+            for it in its:
+                self.values[it] = _Value(f"{name}_{k}", "one")
+
+    def _items(self, op: Op) -> dict[int, list[Op]]:
+        out: dict[int, list[Op]] = {}
+        for other in self.spec.ops():
+            if other.name == "item" and other.args[0] is op:
+                out.setdefault(other.args[1], []).append(other)
+        return out
+
+    def _acc_type(self, op: Op, unroll: int) -> str:
+        kind = op.args[1]
+        v = vector_type(op.args[0].dtype)
+        if kind == "sum":
+            return f"sum_acc<{vector_type(op.dtype)}, {unroll}>"
+        if kind in ("any", "all"):
+            return f"fold_acc<op_{kind}<mask<N>>, mask<N>, {unroll}>"
+        if kind in ("prod", "max", "min", "xor"):
+            name = kind
+            if op.dtype is torch.bool:
+                name = {"max": "any", "min": "all", "prod": "all"}.get(kind, kind)
+            v = vector_type(op.dtype)
+            return f"fold_acc<op_{name}<{v}>, {v}, {unroll}>"
+        if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
+            return f"arg_acc<{v}, {'true' if 'max' in kind else 'false'}>"
+        return {"welford": f"welford_acc<{v}>", "softmax_stats": f"softmax_acc<{v}>"}[kind]
+
+    # column mode ---------------------------------------------------------------------------------------------
+
+    def _write_column(self) -> None:
+        spec = self.spec
+        vec = self.vector_loop
+        outer = [v for v in spec.loops if v is not vec and v.kind == "parallel"]
+        serial = [v for v in spec.loops if v is not vec and v.kind != "parallel"]
+        per_item = self._work() * product(v.size for v in serial)
+        count = " * ".join(["i64(1)"] + [f"({c_index(v.size, {})})" for v in outer])
+        if vec is None:
+            self.put(f"const i64 total_ = {count};")
+            self.open(f"parallel(total_, {c_index(per_item, {})}, 1, [&](i64 lo, i64 hi)")
+            self._scratch("N")
+            self._flat_loops(outer, None)
+        else:
+            shared = vec.kind == "parallel"
+            width = max(self.lanes, 8192 // max(1, self.lanes) * self.lanes) if not any(p.loops for p in spec.phases) else 4 * self.lanes
+            size = c_index(vec.size, {})
+            if shared:
+                self.put(f"const i64 width_ = {width}, blocks_ = ({size} + width_ - 1) / width_;")
+            else:
+                self.put(f"const i64 width_ = imax(1, {size}), blocks_ = {size} > 0;")
+            self.put(f"const i64 total_ = {count} * blocks_;")
+            self.open(f"parallel(total_, {c_index(per_item, {})} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)")
+            self._scratch("N")
+            self._flat_loops(outer, ("block_", "blocks_"))
+        for v in serial:
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+        done: set[Op] = set()
+        if vec is not None:
+            if len(spec.phases) == 1 and not spec.phases[0].loops:
+                self._hoist(spec.phases[0], done, lambda d: vec.name not in d, "return;")
+            self.open(
+                f"vloop<N>(block_ * width_, imin((block_ + 1) * width_, {c_index(vec.size, {})}), "
+                f"[&](i64 {vec.name}, auto c) __attribute__((always_inline))"
+            )
+            lanes, base = "c", vec.name
+        else:
+            lanes, base = ("all_lanes{}", None) if self.lanes == 1 else ("1", None)
+        for k, p in enumerate(spec.phases):
+            self._column_phase(k, p, lanes, base, done)
+        if vec is not None:
+            self.close("});")
+        for _ in serial:
+            self.close()
+        self.close()
+        self.close("});")
+
+    def _column_phase(self, number: int, phase: Phase, lanes: str, base: str | None, done: set[Op]) -> None:
+        self.put(f"// phase {number}")
+        if not phase.loops:
+            for op in phase.ops:
+                if op not in done:
+                    self._emit(op, lanes=lanes, base=base, accs={}, leave="return;")
+            return
+        outer_values = dict(self.values)
+        accs = {op: f"acc{k}_p{number}" for k, op in enumerate(o for o in phase.ops if o.name in ("reduction", "scan"))}
+        for op, a in accs.items():
+            self.put(f"{self._acc_type(op, 1) if op.name == 'reduction' else self._scan_type(op)} {a};")
+        self.open("")
+        inner = {v.name for v in phase.loops}
+        local: set[Op] = set()
+        self._hoist_column(phase, local, inner, lanes, base)
+        spills = [a for op, a in accs.items() if op.name == "reduction" and op.args[1] == "sum" and op.dtype.is_floating_point]
+        for v in phase.loops:
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+        for op in phase.ops:
+            if op not in local:
+                self._emit(op, lanes=lanes, base=base, accs=accs, leave="return;", full_push=True)
+        if spills:
+            last = phase.loops[-1].name
+            self.put(f"if (({last} & 127) == 127) {{ " + " ".join(f"{a}.spill();" for a in spills) + " }")
+        for _ in phase.loops:
+            self.close()
+        self.close()
+        self.values = outer_values
+        for op, a in accs.items():
+            if op.name == "reduction":
+                self._finish_lanes(op, a)
+
+    def _hoist_column(self, phase: Phase, local: set[Op], inner: set[str], lanes: str, base: str | None) -> None:
+        for op in phase.ops:
+            if op.name in ("store", "reduction", "scan", "item", "check") or self.deps[op] & inner:
+                continue
+            if any(a in phase.ops and a not in local for a in op.operands()):
+                continue
+            if op.name == "load" and any(o.name == "check" for o in phase.ops):
+                continue
+            self._emit(op, lanes=lanes, base=base, accs={}, leave="return;")
+            local.add(op)
+
+    def _scan_type(self, op: Op) -> str:
+        kind, v = op.args[1], vector_type(op.dtype)
+        if kind in ("cummax", "cummin"):
+            v = vector_type(op.args[0].dtype)
+            return f"scan_extreme<{v}, {'true' if kind == 'cummax' else 'false'}>"
+        return f"scan_{kind}<{v}>"
+
+    def _finish_lanes(self, op: Op, acc: str) -> None:
+        kind = op.args[1]
+        name = f"r{len(self.values)}_{acc}"
+        v = vector_type(op.dtype)
+        vi = "vec<i64, N>"
+        if kind == "welford":
+            self.put(f"{acc}.flush(); const {v} {name}_0 = {acc}.mean, {name}_1 = {acc}.m2, {name}_2 = {acc}.weight;")
+        elif kind == "softmax_stats":
+            self.put(f"{v} {name}_0, {name}_1; {acc}.lanes_results({name}_0, {name}_1);")
+        elif kind in ("argmax", "argmin"):
+            self.put(f"const {vi} {name} = {acc}.lanes_index();")
+        elif kind in ("max_with_index", "min_with_index"):
+            self.put(f"const {v} {name}_0 = {acc}.lanes_result(); const {vi} {name}_1 = {acc}.lanes_index();")
+        else:
+            self.put(f"const {v} {name} = {acc}.lanes_result();")
+        self.values[op] = _Value(name, "lanes")
+        for k, its in self._items(op).items():
+            for it in its:
+                self.values[it] = _Value(f"{name}_{k}", "lanes")
+
+    # one op ------------------------------------------------------------------------------------------------
+
+    def _text(self, op: Op) -> str:
+        return self.values[op].text
+
+    def _names(self, base: str | None, lane: str | None, e: Expr) -> dict[str, str]:
+        """C names of the symbols in `e`; with `lane`, those that differ between lanes are taken for that lane."""
+        names: dict[str, str] = {}
+        for s in e.syms:
+            if s in self.symbols:
+                names[s] = f"i64({self._text(self.symbols[s])}[{lane or 0}])"
+            elif s == base and lane is not None:
+                names[s] = f"({s} + {lane})"
+        return names
+
+    def _stride(self, e: Expr, base: str | None) -> Expr | None:
+        """Stride of `e` from lane to lane."""
+        if base is None:
+            return to_expr(0)
+        for s in e.syms:
+            if s in self.symbols and base in self.deps[self.symbols[s]]:
+                return None
+        return coefficient(e, base)
+
+    def _emit(self, op: Op, *, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full_push: bool = False) -> None:
+        if op in self.values and op.name not in ("store", "check"):
+            return
+        name = f"v{len(self.values)}" if op.name not in ("store", "check") else ""
+        handler = getattr(self, "_emit_" + op.name, None)
+        if handler is not None:
+            handler(op, name, lanes, base, accs, leave, full_push)
+            return
+        args = [self._text(a) if isinstance(a, Op) else a for a in op.args]
+        text = TEXT[op.name](op, *[a for a in args if isinstance(a, str)])
+        self.put(f"const {vector_type(op.dtype)} {name} = {text};")
+        self.values[op] = _Value(name, "lanes")
+
+    def _emit_constant(self, op: Op, name: str, *_: object) -> None:
+        self.put(f"const {vector_type(op.dtype)} {name} = {TEXT['constant'](op)};")
+        self.values[op] = _Value(name, "lanes")
+
+    def _emit_index_expr(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
+        e, v = op.args[0], vector_type(op.dtype)
+        stride = self._stride(e, base)
+        if op.dtype is torch.bool or (stride is None):
+            text = f"fill_each<{v}>([&](int k) {{ return {c_index(e, self._names(base, 'k', e))}; }})"
+        else:
+            text = f"splat<{v}>({LANE[op.dtype]}({c_index(e, self._names(base, None, e))}))"
+            if stride != 0:
+                step = c_index(stride, self._names(base, None, stride))
+                text += f" + iota<{v}>()" + ("" if stride == 1 else f" * {LANE[op.dtype]}({step})")
+        self.put(f"const {v} {name} = {text};")
+        self.values[op] = _Value(name, "lanes")
+
+    def _emit_indirect(self, op: Op, name: str, *_: object) -> None:
+        self.values[op] = _Value(self._text(op.args[0]), "lanes")
+
+    def _emit_item(self, op: Op, name: str, *_: object) -> None:
+        source = op.args[0]
+        if op not in self.values:  # an item of a scan: made with it
+            raise KeyError(f"item of {source} before its op")
+
+    def _scratch_access(self, buffer: BufferArg, e: Expr) -> str | None:
+        """In column mode scratch elements are whole vectors."""
+        if buffer.role != "scratch" or self.mode == "row":
+            return None
+        return f"{_c(buffer.name)} + ({c_index(e, self._names(None, None, e))}) * N"
+
+    def _emit_load(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
+        buffer, e, mask = self.spec.buffer(op.args[0]), op.args[1], op.args[2]
+        v, t, p = vector_type(op.dtype), ELEMENT[buffer.dtype], _c(op.args[0])
+        whole = self._scratch_access(buffer, e)
+        stride = self._stride(e, base)
+        here = c_index(e, self._names(base, None, e))
+        each = f"[&](int k) {{ return {p} + {c_index(e, self._names(base, 'k', e))}; }}"
+        if whole is not None:
+            text = f"load<{v}>({whole}, all_lanes{{}})"
+        elif mask is not None:
+            m = self._text(mask)
+            if stride == 1:
+                text = f"load_masked<{v}>({p} + {here}, {m}, {lanes})"
+            else:
+                text = f"load_each_masked<{v}, {t}>({each}, {m}, {lanes})"
+        elif stride == 1:
+            text = f"load<{v}>({p} + {here}, {lanes})"
+        elif stride is not None and stride == 0:
+            text = f"load_splat<{v}>({p} + {here})"
+        elif stride is not None:
+            text = f"load_strided<{v}>({p} + {here}, {c_index(stride, self._names(base, None, stride))}, {lanes})"
+        else:
+            text = f"load_each<{v}, {t}>({each}, {lanes})"
+        self.put(f"const {v} {name} = {text};")
+        self.values[op] = _Value(name, "lanes")
+
+    def _emit_store(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
+        buffer_name, e, value, update, mask = op.args
+        buffer = self.spec.buffer(buffer_name)
+        dtype = value.dtype
+        v, t, p, x = vector_type(dtype), ELEMENT[buffer.dtype], _c(buffer_name), self._text(value)
+        if buffer.dtype is torch.bool:
+            x = truth(value, x)
+            v = "mask<N>"
+        whole = self._scratch_access(buffer, e)
+        stride = self._stride(e, base)
+        here = c_index(e, self._names(base, None, e))
+        each = f"[&](int k) {{ return {p} + {c_index(e, self._names(base, 'k', e))}; }}"
+        if base is None and lanes != "1" and self.lanes > 1 and whole is None:
+            lanes = "1"
+        m = self._text(mask) if mask is not None else None
+        if whole is not None:
+            self.put(f"store<{v}>({whole}, {x}, all_lanes{{}});")
+        elif update is not None:
+            join = {"add": "a + b", "mul": "a * b", "max": "maximum(a, b)", "min": "minimum(a, b)"}[update]
+            if dtype is torch.bool:
+                join = {"add": "a | b", "max": "a | b"}.get(update, "a & b")
+            if stride == 1 and m is None:
+                self.put(f"{{ const {v} a = load<{v}>({p} + {here}, {lanes}), b = {x}; store<{v}>({p} + {here}, {join}, {lanes}); }}")
+            else:
+                on = m or "~mask<N>{}"
+                self.put(f"update_each<{v}, {t}>({each}, {on}, {x}, [](auto a, auto b) {{ return {join}; }}, {lanes});")
+        elif m is not None:
+            self.put(f"store_each_masked<{v}, {t}>({each}, {m}, {x}, {lanes});")
+        elif stride == 1 or base is None:
+            self.put(f"store<{v}>({p} + {here}, {x}, {lanes});")
+        elif stride is not None and stride != 0:
+            self.put(f"store_strided<{v}>({p} + {here}, {c_index(stride, self._names(base, None, stride))}, {x}, {lanes});")
+        else:
+            self.put(f"store_each<{v}, {t}>({each}, {x}, {lanes});")
+
+    def _emit_check(self, op: Op, name: str, lanes: str, base: str | None, accs: object, leave: str, *_: object) -> None:
+        condition, mask = op.args[0], op.args[3] if len(op.args) > 3 else None
+        bad = f"~{truth(condition, self._text(condition))}"
+        if mask is not None:
+            bad = f"({bad}) & {truth(mask, self._text(mask))}"
+        self.put(f"if (any_lane({bad}, {lanes})) {{ __atomic_store_n(&err, {self.checks[op]}, __ATOMIC_RELAXED); {leave} }}")
+
+    def _emit_reduction(self, op: Op, name: str, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full: bool) -> None:
+        value, kind = op.args[0], op.args[1]
+        x = self._text(value)
+        if kind in ("any", "all") or op.dtype is torch.bool:
+            x = truth(value, x)
+        elif value.dtype is not op.dtype and kind in ("sum", "prod", "max", "min"):
+            x = f"from_mask<{vector_type(op.dtype)}>({x})" if value.dtype is torch.bool else f"cvt<{vector_type(op.dtype)}>({x})"
+        c, u = ("all_lanes{}", "slot<0>{}") if full else (lanes, "u")
+        if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
+            self.put(f"{accs[op]}.push({u}, {x}, {self._text(op.args[2])}, {c});")
+        else:
+            self.put(f"{accs[op]}.push({u}, {x}, {c});")
+
+    def _emit_scan(self, op: Op, name: str, lanes: str, base: str | None, accs: dict[Op, str], *_: object) -> None:
+        kind, x, a = op.args[1], self._text(op.args[0]), accs[op]
+        v = vector_type(op.dtype)
+        if kind in ("cummax", "cummin"):
+            self.put(f"{a}.push({x}, {self._text(op.args[2])});")
+            results = (f"{a}.best", f"{a}.where")
+            for k, its in self._items(op).items():
+                for n, it in enumerate(its):
+                    t = vector_type(it.dtype)
+                    self.put(f"const {t} {name}_{k}_{n} = cvt<{t}>({results[k]});")
+                    self.values[it] = _Value(f"{name}_{k}_{n}", "lanes")
+            self.values[op] = _Value(f"{a}.best", "lanes")
+            return
+        text = f"cvt<{v}>({x})" if op.args[0].dtype is not torch.bool else f"from_mask<{v}>({x})"
+        self.put(f"const {v} {name} = {a}.push({text});")
+        self.values[op] = _Value(name, "lanes")
+
+
+def _c(name: str) -> str:
+    """A buffer name as a C identifier."""
+    return "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
+
+
+def write_kernel(spec: KernelSpec, name: str, vector_bytes: int) -> str:
+    """The C++ function of `spec`, called `name`."""
+    return KernelWriter(spec, name, vector_bytes).write()
+
+
+__all__ = ["KernelWriter", "MULTI_RESULT", "c_index", "write_kernel"]

@@ -1,0 +1,382 @@
+"""The native function of a whole graph: reads sizes, allocates, runs kernels and extern ops, hands out results. Python is not involved.
+
+Every buffer of the program may have a *pointer* ``p_x`` (for kernels) and a *handle* (a tensor object, for extern ops and outputs). Handles
+of buffers that only kernels touch are never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..errors import TargetError
+from ..index import Expr, to_expr
+from ..ir.layout import Layout, same_strides
+from ..ir.program import Alloc, BindSize, BufferRef, ExternCall, Free, GraphProgram, KernelCall, Output, Reuse, View
+from .cpp_kernel import c_index
+from .cpp_ops import ELEMENT
+from .wrapper_externs import ExternPlan, Names, NoRoute, dtype_code, plan_extern, python_call
+
+_STACK_ARENA = 16384
+_GIL_BYTES = 1 << 18
+
+
+@dataclass
+class WrapperText:
+    """Result of `write_wrapper`: the C++ text, the Python callbacks by extern number, and what the runtime has to do for outputs."""
+
+    source: str
+    callbacks: dict[int, tuple[Callable, int]] = field(default_factory=dict)
+    outputs: list[tuple[str, Any]] = field(default_factory=list)
+    routes: list[tuple[str, str, str]] = field(default_factory=list)
+    releases_gil: bool = False
+
+
+class _Writer(Names):
+    def __init__(self, program: GraphProgram, kernel_text: Callable[[KernelCall], str]) -> None:
+        self.program = program
+        self.kernel_text = kernel_text
+        self.lines: list[str] = []
+        self.indent = 1
+        self.has_handle: set[str] = set()
+        self.has_pointer: set[str] = set()
+        self.owner: dict[str, str] = {}  # buffer -> name of the Tensor that owns its memory
+        self.result = WrapperText("")
+        self.temp_views = 0
+
+    # text -----------------------------------------------------------------------------------------------------
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.indent + text)
+
+    def integer(self, e: Expr | int) -> str:
+        return c_index(e, {})
+
+    def _decl(self, name: str):
+        return self.program.buffers[name]
+
+    def _shape(self, layout: Layout) -> str:
+        """Statements for sizes and strides of a layout, inside a block: arrays `z` and `t`."""
+        z = ", ".join(self.integer(e) for e in layout.shape) or "0"
+        t = ", ".join(self.integer(e) for e in layout.stride) or "0"
+        return f"const i64 z[] = {{{z}}}, t[] = {{{t}}};"
+
+    # pointers and handles ---------------------------------------------------------------------------------------
+
+    def pointer(self, name: str) -> str:
+        """C text of the buffer's data pointer, made now if need be."""
+        d = self._decl(name)
+        if d.kind in ("input", "constant") and name not in self.has_pointer:
+            self.put(f"char* p_{_c(name)} = data({self._raw_handle(name)});")
+            self.has_pointer.add(name)
+        elif name not in self.has_pointer:
+            self.put(f"p_{_c(name)} = data({self.handle(BufferRef(name))});")
+            self.has_pointer.add(name)
+        return f"p_{_c(name)}"
+
+    def _raw_handle(self, name: str) -> str:
+        d = self._decl(name)
+        if d.kind == "input":
+            return f"f->in[{d.index}]"
+        if d.kind == "constant":
+            return f"f->constants[{d.index}]"
+        return f"h_{_c(name)}.h"
+
+    def handle(self, ref: BufferRef) -> str:
+        d = self._decl(ref.name)
+        if d.kind not in ("input", "constant") and ref.name not in self.has_handle:
+            layout = d.layout
+            owner = self.owner.get(ref.name)
+            if owner is not None:
+                self.put(
+                    f"{{ {self._shape(layout)} failed |= aoti_torch__alloc_from_pool({owner}.h, {self.integer(layout.offset * layout.itemsize)}, "
+                    f"{dtype_code(layout.dtype)}, {len(layout.shape)}, z, t, &h_{_c(ref.name)}.h); }}"
+                )
+            else:
+                self.put(
+                    f"{{ {self._shape(layout)} failed |= aoti_torch_create_tensor_from_blob(p_{_c(ref.name)}, {len(layout.shape)}, z, t, "
+                    f"{self.integer(layout.offset)}, {dtype_code(layout.dtype)}, 0, -1, &h_{_c(ref.name)}.h); }}"
+                )
+            self.has_handle.add(ref.name)
+        base = self._raw_handle(ref.name)
+        if ref.layout is None or ref.layout == d.layout:
+            return base
+        return self._view_of(base, ref.layout, d.layout)
+
+    def _view_of(self, base: str, layout: Layout, of: Layout) -> str:
+        if layout.dtype is not of.dtype:
+            raise NoRoute("a view with another dtype")
+        name = f"view_{self.temp_views}"
+        self.temp_views += 1
+        offset = self.integer(layout.offset - of.offset)
+        self.put(f"Tensor {name}; {{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({base}, {len(layout.shape)}, z, t, {offset}, &{name}.h); }}")
+        return f"{name}.h"
+
+    def _forget(self, name: str) -> None:
+        self.has_handle.discard(name)
+        self.has_pointer.discard(name)
+        self.owner.pop(name, None)
+
+    # steps ------------------------------------------------------------------------------------------------------
+
+    def write(self) -> WrapperText:
+        program = self.program
+        self.lines = ['extern "C" int lamina_run(LaminaFrame* f) {', "  using namespace lg;", "  int failed = 0; (void)failed;"]
+        for symbol, index, what, dim in program.sizes:
+            if what == "int":
+                self.put(f"const i64 {symbol} = f->ints[{index}];")
+            else:
+                self.put(f"const i64 {symbol} = {what}(f->in[{index}], {dim});")
+        for s in program.steps:
+            if isinstance(s, BindSize):
+                self.put(f"i64 {s.symbol} = 0;")
+            elif isinstance(s, ExternCall):
+                for _, symbol in s.scalars:
+                    self.put(f"i64 {symbol} = 0;")
+        if program.arena_bytes:
+            if program.arena_bytes <= _STACK_ARENA:
+                self.put(f"alignas(64) char arena[{program.arena_bytes}];")
+            else:
+                self.put(f"Arena arena_({program.arena_bytes}); char* const arena = (char*)arena_.p;")
+                self.put('if (!arena) { f->error_kind = "MemoryError", f->error_text = "the intermediates do not fit into memory"; return 1; }')
+        for d in program.buffers.values():
+            if d.kind in ("input", "constant"):
+                continue
+            self.put(f"Tensor m_{_c(d.name)}, h_{_c(d.name)}; char* p_{_c(d.name)} = nullptr; (void)p_{_c(d.name)};")
+            if d.arena is not None:
+                self.put(f"p_{_c(d.name)} = arena + {d.arena};")
+                self.has_pointer.add(d.name)
+        if any(isinstance(s, ExternCall) for s in program.steps):
+            self.put("NoGrad no_grad;")
+        externs = 0
+        kernels = 0
+        for s in program.steps:
+            if isinstance(s, Alloc):
+                self._alloc(s.name)
+            elif isinstance(s, Reuse):
+                self._reuse(s)
+            elif isinstance(s, View):
+                self._view(s)
+            elif isinstance(s, Free):
+                self._free(s.name)
+            elif isinstance(s, BindSize):
+                self.put(f"{s.symbol} = size({self.handle(BufferRef(s.buffer))}, {s.dim});")
+            elif isinstance(s, KernelCall):
+                self._kernel(s, kernels)
+                kernels += 1
+            elif isinstance(s, ExternCall):
+                self._extern(s, externs)
+                externs += 1
+            else:
+                raise TargetError(f"unknown step {s!r}")
+        self._outputs()
+        self.put("return 0;")
+        self.lines.append("}")
+        self.result.source = "\n".join(self.lines) + "\n"
+        self.result.releases_gil = self._is_long()
+        return self.result
+
+    def _is_long(self) -> bool:
+        total = 0
+        for d in self.program.buffers.values():
+            n = d.layout.numel
+            total += int(n) * d.layout.itemsize if n.is_const else _GIL_BYTES
+        return total >= _GIL_BYTES
+
+    def _alloc(self, name: str) -> None:
+        layout = self._decl(name).layout
+        c = _c(name)
+        self.put(f"{{ {self._shape(layout)} failed = aoti_torch_empty_strided({len(layout.shape)}, z, t, {dtype_code(layout.dtype)}, 0, -1, &h_{c}.h); }}")
+        self._fail_memory()
+        self.put(f"p_{c} = data(h_{c}.h);")
+        self.has_handle.add(name)
+        self.has_pointer.add(name)
+
+    def _fail_memory(self) -> None:
+        self.put('if (failed) { f->error_kind = "MemoryError", f->error_text = "an allocation failed"; return 1; }')
+
+    def _reuse(self, s: Reuse) -> None:
+        new, old = _c(s.name), _c(s.old)
+        d = self._decl(s.old)
+        self.put(f"p_{new} = {self.pointer(s.old)};")
+        self.has_pointer.add(s.name)
+        if d.kind in ("input", "constant"):
+            layout = self._decl(s.name).layout
+            if layout.dtype is not d.layout.dtype:
+                raise TargetError("an input's memory cannot be taken over with another dtype", node=s.name)
+            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({self._raw_handle(s.old)}, {len(layout.shape)}, z, t, 0, &h_{new}.h); }}")
+            self.has_handle.add(s.name)
+            return
+        if s.old in self.owner:
+            self.put(f"m_{new}.take({self.owner[s.old]}); h_{old}.reset();")
+            self.owner[s.name] = f"m_{new}"
+        elif s.old in self.has_handle and d.arena is None:
+            same = self._decl(s.name).layout
+            if same.dtype is d.layout.dtype and same.shape == d.layout.shape and same.stride == d.layout.stride:
+                self.put(f"h_{new}.take(h_{old});")
+                self.has_handle.add(s.name)
+            else:
+                self.put(f"m_{new}.take(h_{old});")
+                self.owner[s.name] = f"m_{new}"
+        self._forget(s.old)
+
+    def _view(self, s: View) -> None:
+        layout, base = self._decl(s.name).layout, self._decl(s.base).layout
+        c = _c(s.name)
+        if s.base in self.has_pointer or self._decl(s.base).kind in ("input", "constant"):
+            self.put(f"p_{c} = {self.pointer(s.base)} + {self.integer((layout.offset) * layout.itemsize)};")
+            self.has_pointer.add(s.name)
+        if layout.dtype is base.dtype:
+            h = self.handle(BufferRef(s.base))
+            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({h}, {len(layout.shape)}, z, t, {self.integer(layout.offset)}, &h_{c}.h); }}")
+            self.has_handle.add(s.name)
+        else:
+            h = self.handle(BufferRef(s.base))
+            self.put(
+                f"{{ {self._shape(layout)} failed |= aoti_torch__alloc_from_pool({h}, {self.integer(layout.offset * layout.itemsize)}, "
+                f"{dtype_code(layout.dtype)}, {len(layout.shape)}, z, t, &h_{c}.h); }}"
+            )
+            self.has_handle.add(s.name)
+
+    def _free(self, name: str) -> None:
+        d = self._decl(name)
+        if d.kind == "input":
+            if name in self.has_pointer:
+                self.has_pointer.discard(name)
+            self.put(f"f->drop(f, {d.index});")
+            return
+        if d.kind == "constant" or d.arena is not None:
+            return
+        self.put(f"h_{_c(name)}.reset(); m_{_c(name)}.reset();")
+        self._forget(name)
+
+    def _kernel(self, s: KernelCall, number: int) -> None:
+        pointers = [self.pointer(a) for a in s.args]
+        sizes = [self.integer(e) for e in s.sizes]
+        buffers = ", ".join(pointers) or "nullptr"
+        call = f"{self.kernel_text(s)}(b, s)"
+        self.put(f"{{ void* const b[] = {{{buffers}}}; const i64 s[] = {{{', '.join(sizes) or '0'}}};")
+        if s.kernel.messages:
+            self.put(f"  const int bad = {call};")
+            self.put("  if (bad) {")
+            self.put("    static const char* const kinds[] = {" + ", ".join(_quote(k) for k, _ in s.kernel.messages) + "};")
+            self.put("    static const char* const texts[] = {" + ", ".join(_quote(t) for _, t in s.kernel.messages) + "};")
+            self.put("    f->error_kind = kinds[bad - 1], f->error_text = texts[bad - 1];")
+            self.put("    return 1;")
+            self.put("  }")
+            self.put("}")
+        else:
+            self.put(f"  {call};")
+            self.put("}")
+
+    def _extern(self, s: ExternCall, number: int) -> None:
+        outs: list[str | None] = []
+        out_handle = None
+        saved = list(self.lines)
+        if s.out and s.outputs[0] is not None:
+            out_handle = self.handle(BufferRef(s.outputs[0]))
+            outs = [None]
+        else:
+            outs = [None if o is None else f"&h_{_c(o)}.h" for o in s.outputs]
+        plan = ExternPlan("python")
+        body_start = len(self.lines)
+        self.put("{")
+        self.indent += 1
+        self.put("failed = 0;")
+        before_handles = set(self.has_handle)
+        try:
+            plan = plan_extern(s, self, outs, out_handle)
+        except NoRoute as e:
+            plan = ExternPlan("python", python=python_call(s)[0], why=str(e))
+        for line in plan.lines:
+            self.put(line)
+        if plan.route == "python":
+            self._python_extern(s, number, plan, outs)
+        else:
+            self.put(f"if (failed) {{ f->failed_step = {number}; return 1; }}")
+        self.result.routes.append((str(s.target), plan.route, plan.why))
+        self.result.callbacks.setdefault(number, (plan.python or python_call(s)[0], len(s.outputs)))
+        self.indent -= 1
+        self.put("}")
+        _ = saved, body_start, before_handles
+        for o in s.outputs:
+            if o is not None and not s.out:
+                self.has_handle.add(o)
+
+    def _python_extern(self, s: ExternCall, number: int, plan: ExternPlan, outs: list[str | None]) -> None:
+        run, tensors, ints = python_call(s)
+        plan.python = run
+        handles = [self.handle(t) for t in tensors]
+        n = 0 if s.out else len(s.outputs) + len(s.scalars)
+        self.put(f"void* tensors[] = {{{', '.join(handles) or 'nullptr'}}}; const i64 ints[] = {{{', '.join(map(self.integer, ints)) or '0'}}};")
+        self.put(f"void* outs[{n or 1}] = {{}}; i64 numbers[{n or 1}] = {{}};")
+        self.put(f"if (f->python(f, {number}, tensors, {len(tensors)}, ints, {len(ints)}, outs, numbers, {n})) return 1;")
+        if s.out:
+            return
+        scalars = dict(s.scalars)
+        for k, o in enumerate(s.outputs):
+            if k in scalars:
+                self.put(f"{scalars[k]} = numbers[{k}];")
+            elif o is not None:
+                self.put(f"h_{_c(o)}.reset(); h_{_c(o)}.h = outs[{k}];")
+            else:
+                self.put(f"if (outs[{k}]) aoti_torch_delete_tensor_object(outs[{k}]);")
+        for k, symbol in s.scalars:
+            if k >= len(s.outputs):
+                self.put(f"{symbol} = numbers[{k}];")
+
+    def _outputs(self) -> None:
+        seen: set[str] = set()
+        last = {o.name: k for k, o in enumerate(self.program.outputs) if o.kind in ("buffer", "view")}
+        for k, o in enumerate(self.program.outputs):
+            self.result.outputs.append(self._output(k, o, last, seen))
+
+    def _output(self, k: int, o: Output, last: dict[str, int], seen: set[str]) -> tuple[str, Any]:
+        if o.kind == "none":
+            return "python", None
+        if o.kind == "input":
+            return "input", o.index
+        if o.kind == "scalar":
+            if isinstance(o.value, Expr):
+                self.put(f"f->out_ints[{k}] = {self.integer(o.value)};")
+                return "int", k
+            return "python", o.value
+        d = self._decl(o.name)
+        h = self.handle(BufferRef(o.name))
+        layout = o.layout
+        differs = layout is not None and not (
+            layout.dtype is d.layout.dtype
+            and len(layout.shape) == len(d.layout.shape)
+            and layout.shape == d.layout.shape
+            and same_strides(layout.shape, layout.stride, d.layout.stride)
+            and layout.stride == d.layout.stride
+            and to_expr(layout.offset) == to_expr(d.layout.offset)
+        )
+        if differs:
+            offset = self.integer(layout.offset - (0 if d.kind in ("input", "constant") else d.layout.offset))
+            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({h}, {len(layout.shape)}, z, t, {offset}, &f->out[{k}]); }}")
+        elif d.kind in ("input", "constant") or last[o.name] != k:
+            self.put(f"failed |= aoti_torch_new_tensor_handle({h}, &f->out[{k}]);")
+        else:
+            self.put(f"f->out[{k}] = h_{_c(o.name)}.release();")
+        seen.add(o.name)
+        return "tensor", k
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _c(name: str) -> str:
+    return "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
+
+
+def write_wrapper(program: GraphProgram, kernel_text: Callable[[KernelCall], str]) -> WrapperText:
+    """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel call."""
+    return _Writer(program, kernel_text).write()
+
+
+__all__ = ["ELEMENT", "WrapperText", "torch", "write_wrapper"]

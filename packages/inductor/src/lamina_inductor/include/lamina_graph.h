@@ -1,0 +1,128 @@
+// What the generated function of a whole graph needs besides kernels: libtorch's exported C shim, declared by hand (nothing is linked), and
+// owners for tensors and memory.
+#ifndef LAMINA_GRAPH_H
+#define LAMINA_GRAPH_H
+#include "lamina_frame.h"
+
+typedef long long i64;
+extern "C" {
+int aoti_torch_delete_tensor_object(void*);
+int aoti_torch_new_tensor_handle(void*, void**);
+int aoti_torch_get_data_ptr(void*, void**);
+int aoti_torch_get_size(void*, i64, i64*);
+int aoti_torch_get_stride(void*, i64, i64*);
+int aoti_torch_empty_strided(i64, const i64*, const i64*, int, int, int, void**);
+int aoti_torch__alloc_from_pool(void*, i64, int, i64, const i64*, const i64*, void**);
+int aoti_torch__reinterpret_tensor(void*, i64, const i64*, const i64*, i64, void**);
+int aoti_torch_create_tensor_from_blob(void*, i64, const i64*, const i64*, i64, int, int, int, void**);
+bool aoti_torch_grad_mode_is_enabled();
+void aoti_torch_grad_mode_set_enabled(bool);
+unsigned long aoti_torch_abi_version();
+int torch_call_dispatcher(const char*, const char*, unsigned long long*, unsigned long) __attribute__((weak));
+int torch_new_list_reserve_size(unsigned long, void**) __attribute__((weak));
+int torch_list_push_back(void*, unsigned long long) __attribute__((weak));
+int torch_list_get_item(void*, unsigned long, unsigned long long*) __attribute__((weak));
+int torch_list_size(void*, unsigned long*) __attribute__((weak));
+int torch_delete_list(void*) __attribute__((weak));
+int torch_new_string_handle(const char*, unsigned long, void**) __attribute__((weak));
+int aoti_torch_cpu_mm_out(void*, void*, void*);
+int aoti_torch_cpu_addmm_out(void*, void*, void*, void*, double, double);
+int aoti_torch_cpu_bmm_out(void*, void*, void*);
+int aoti_torch_cpu_baddbmm_out(void*, void*, void*, void*, double, double);
+int aoti_torch_cpu_convolution(void*, void*, void**, const i64*, i64, const i64*, i64, const i64*, i64, int, const i64*, i64, i64, void**);
+int aoti_torch_cpu_convolution_backward(void*, void*, void*, const i64**, i64, const i64*, i64, const i64*, i64, const i64*, i64, int,
+                                        const i64*, i64, i64, const int*, i64, void**, void**, void**);
+void* malloc(unsigned long);
+void free(void*);
+int posix_memalign(void**, unsigned long, unsigned long);
+}
+
+namespace lg {
+
+struct Tensor {  // owns one handle
+  void* h = nullptr;
+  Tensor() = default;
+  Tensor(const Tensor&) = delete;
+  ~Tensor() { reset(); }
+  void reset() {
+    if (h) aoti_torch_delete_tensor_object(h);
+    h = nullptr;
+  }
+  void take(Tensor& o) { reset(), h = o.h, o.h = nullptr; }
+  void* release() {
+    void* r = h;
+    h = nullptr;
+    return r;
+  }
+};
+
+struct Arena {  // one block for all buffers with a planned place
+  void* p = nullptr;
+  explicit Arena(i64 bytes) {
+    if (bytes > 0 && posix_memalign(&p, 64, (unsigned long)bytes) != 0) p = nullptr;
+  }
+  ~Arena() { free(p); }
+  Arena(const Arena&) = delete;
+};
+
+struct NoGrad {
+  bool before = aoti_torch_grad_mode_is_enabled();
+  NoGrad() { if (before) aoti_torch_grad_mode_set_enabled(false); }
+  ~NoGrad() { if (before) aoti_torch_grad_mode_set_enabled(true); }
+};
+
+inline char* data(void* tensor) {
+  void* p = nullptr;
+  aoti_torch_get_data_ptr(tensor, &p);
+  return (char*)p;
+}
+inline i64 size(void* tensor, i64 dim) {
+  i64 r = 0;
+  aoti_torch_get_size(tensor, dim, &r);
+  return r;
+}
+inline i64 stride(void* tensor, i64 dim) {
+  i64 r = 0;
+  aoti_torch_get_stride(tensor, dim, &r);
+  return r;
+}
+inline i64 imin(i64 a, i64 b) { return a < b ? a : b; }
+inline i64 imax(i64 a, i64 b) { return a > b ? a : b; }
+template <class T> inline T floor_div(T a, T b) { return b == 0 ? 0 : a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
+template <class T> inline T floor_rem(T a, T b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
+
+// The dispatcher's stack: 64-bit cells.
+typedef unsigned long long Cell;
+inline Cell of(double x) {
+  Cell c;
+  __builtin_memcpy(&c, &x, 8);
+  return c;
+}
+inline Cell of(void* h) {  // a new reference, which the call consumes
+  void* r = nullptr;
+  aoti_torch_new_tensor_handle(h, &r);
+  return (Cell)r;
+}
+inline Cell some(Cell c) { return (Cell) new Cell(c); }  // a value of optional type; libtorch deletes it
+template <int K> struct Ints {  // a list of ints that lives as long as the call it is written in
+  i64 v[K];
+  operator const i64*() const { return v; }
+};
+template <int K> struct Cells { Cell v[K]; };
+template <int K> inline Cell list(const Cells<K>& items, int n) {
+  void* l = nullptr;
+  torch_new_list_reserve_size((unsigned long)n, &l);
+  for (int k = 0; k < n; ++k) torch_list_push_back(l, items.v[k]);
+  return (Cell)l;
+}
+inline Cell text(const char* s, unsigned long n) {
+  void* r = nullptr;
+  torch_new_string_handle(s, n, &r);
+  return (Cell)r;
+}
+inline int dispatch(const char* name, const char* overload, Cell* stack) {
+  return torch_call_dispatcher(name, overload, stack, aoti_torch_abi_version());
+}
+
+}  // namespace lg
+#endif
