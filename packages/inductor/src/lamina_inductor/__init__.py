@@ -2,4 +2,12 @@
 
 from .__about__ import __version__
 
-__all__ = ["__version__"]
+__all__ = ["CompiledGraph", "__version__", "compile_graph", "list_targets"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("CompiledGraph", "compile_graph", "list_targets"):
+        from . import compile as _compile
+
+        return getattr(_compile, name)
+    raise AttributeError(name)

@@ -63,7 +63,7 @@ def _rows() -> list[OpDef]:
     }.items():
         rows.append(OpDef(name, 2, "arith", "same", doc))
     for name, doc in {
-        "neg": "-a", "abs": "|a| (wraps for the smallest integer)", "sign": "-1, 0, 1; NaN stays",
+        "neg": "-a", "abs": "|a| (wraps for the smallest integer)", "sign": "-1, 0, 1; 0 for NaN (as eager)",
         "square": "a * a",
     }.items():
         rows.append(OpDef(name, 1, "arith", "same", doc))
@@ -76,7 +76,7 @@ def _rows() -> list[OpDef]:
     for name in "lgamma digamma erfinv i0 i0e i1 i1e ndtri bessel_j0 bessel_j1".split():
         rows.append(OpDef(name, 1, "float", "same", name, optional=True))
     for name in "pow atan2 hypot copysign nextafter".split():
-        rows.append(OpDef(name, 2, "float", "same", "integer powers wrap around" if name == "pow" else name))
+        rows.append(OpDef(name, 2, "float", "same", "integers: wraps around, negative powers 0 or +-1" if name == "pow" else name))
     for name in ("isnan", "isinf", "signbit"):
         rows.append(OpDef(name, 1, "float", "bool", name))
     for name in "bitwise_and bitwise_or bitwise_xor shl shr".split():

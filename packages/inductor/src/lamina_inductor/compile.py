@@ -1,0 +1,258 @@
+"""`compile_graph`: a graph of prims in, a callable out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+from torch.fx import GraphModule
+
+from .codegen.kernel import KernelSpec
+from .codegen.target import Compiled, Target
+from .config import Config, current
+from .contract import check_program
+from .errors import InductorError, TargetError, TargetUnavailable, UnsupportedGraph
+from .graph import GraphLowering
+from .ir.program import ExternCall, GraphProgram
+from .observe import is_active, report
+from .scheduler.fusion import Refusal
+from .scheduler.plan import schedule
+
+TARGET_OF_DEVICE = {"cpu": "cpp", "cuda": "triton"}
+
+
+class CompiledGraph:
+    """A compiled graph. Boxed: takes one list of inputs (emptied) and returns a list; `unboxed(*inputs)` takes them
+    one by one.
+
+    `source` is the generated code, `kernels` the kernel descriptions, `externs` the calls that stayed ATen ops,
+    `reasons` why (node, reason), `fusion_log` the refused
+    fusions, `timings` seconds by stage, `target` the target's name ("eager" when the graph is run as it is, then
+    `fallback` says why), `program` the scheduled program.
+    """
+
+    _boxed_call = True
+
+    def __init__(self, run: Callable[..., Sequence[Any]], target: str, timings: dict[str, float]) -> None:
+        self.unboxed = run
+        self.target = target
+        self.timings = timings
+        self.program: GraphProgram | None = None
+        self.fusion_log: list[Refusal] = []
+        self.reasons: list[tuple[str, str]] = []
+        self.fallback: str | None = None
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        args = tuple(inputs)
+        inputs.clear()
+        out = self.unboxed(*args)
+        return out if isinstance(out, list) else list(out)
+
+    @property
+    def source(self) -> str:
+        """Text of the generated code."""
+        return getattr(self.unboxed, "source", "")
+
+    @property
+    def kernels(self) -> list[KernelSpec]:
+        """One entry per kernel call, in order; equal kernels are the same object."""
+        return self.program.kernels if self.program is not None else []
+
+    @property
+    def externs(self) -> list[ExternCall]:
+        """The calls of ops that were not lowered."""
+        return self.program.externs if self.program is not None else []
+
+    def save(self, path: str) -> None:
+        """Writes the compiled graph to a file that `load` reads in another process; TargetError if the target cannot."""
+        save = getattr(self.unboxed, "save", None)
+        if save is None:
+            raise TargetError(f"target {self.target!r} cannot save compiled graphs")
+        save(path)
+
+    @staticmethod
+    def load(path: str, target: str = "cpp") -> CompiledGraph:
+        """Reads what `save` wrote."""
+        loader = getattr(find_target(target), "load", None)
+        if loader is None:
+            raise TargetError(f"target {target!r} cannot load compiled graphs")
+        return CompiledGraph(loader(path), target, {})
+
+
+@lru_cache(maxsize=None)
+def _entry_points() -> dict[str, Any]:
+    return {e.name: e for e in importlib.metadata.entry_points(group="lamina.targets")}
+
+
+@lru_cache(maxsize=None)
+def find_target(name: str) -> Target:
+    """The target registered under `name` (entry point group ``lamina.targets``); TargetUnavailable if there is none."""
+    entry = _entry_points().get(name)
+    if entry is None:
+        if name == "reference":
+            from .codegen.reference import ReferenceTarget
+
+            return ReferenceTarget()
+        raise TargetUnavailable(f"no target named {name!r}", hint=f"registered: {', '.join(sorted(_entry_points()))}")
+    try:
+        return entry.load()()
+    except ImportError as error:
+        raise TargetUnavailable(f"target {name!r} cannot be loaded: {error}") from error
+
+
+def list_targets() -> list[str]:
+    """Names of the registered targets."""
+    return sorted(_entry_points())
+
+
+def choose_target(name: str | Target | None, device: str) -> tuple[Target, str | None]:
+    """(target, reason why it is not the wanted one, or None)."""
+    if name is not None and not isinstance(name, str):
+        return name, None
+    wanted = name or TARGET_OF_DEVICE.get(device, "reference")
+    try:
+        target = find_target(wanted)
+        reason = target.unavailable()
+    except TargetUnavailable as error:
+        if name:
+            raise
+        reason = error.message
+    if reason is None:
+        return target, None
+    if name:
+        raise TargetUnavailable(f"target {wanted!r}: {reason}")
+    return find_target("reference"), f"target {wanted!r} is not available: {reason}; using the reference interpreter"
+
+
+def compile_graph(
+    gm: GraphModule,
+    example_inputs: Sequence[Any] | None = None,
+    *,
+    target: str | Target | None = None,
+    config: Config | None = None,
+    name: str = "graph",
+) -> CompiledGraph:
+    """Compiles a functional graph of prims and extern ops.
+
+    `example_inputs` (real or fake tensors, ints) are only needed where placeholders carry no ``meta["val"]``. The
+    target is chosen by the
+    device of the inputs unless given. What cannot be lowered is called as it is; a graph that cannot be handled at
+    all runs in eager mode,
+    and `CompiledGraph.fallback` says why. Internal errors do the same, except in strict mode, where they are raised.
+    """
+    config = config or current()
+    start = perf_counter()
+    timings: dict[str, float] = {}
+    try:
+        compiled = _compile(gm, example_inputs, target or config.target or None, config, name, timings)
+    except UnsupportedGraph as error:
+        compiled = _eager(gm, str(error), timings)
+    except InductorError as error:
+        if config.strict:
+            raise
+        compiled = _eager(gm, str(error), timings)
+    except Exception as error:
+        if config.strict:
+            raise InductorError(f"internal error: {type(error).__name__}: {error}", hint="please report this") from error
+        compiled = _eager(gm, f"internal error: {type(error).__name__}: {error}", timings)
+    timings["total"] = perf_counter() - start
+    return compiled
+
+
+def _compile(
+    gm: GraphModule, example_inputs: Sequence[Any] | None, target: str | Target | None, config: Config, name: str, timings: dict[str, float]
+) -> CompiledGraph:
+    chosen, reason = choose_target(target, _device_of(gm, example_inputs))
+    if reason is not None:
+        report("fallback", reason)
+    start = perf_counter()
+    lowered = GraphLowering(gm, config, chosen.can_lower, example_inputs).run()
+    timings["lower"] = perf_counter() - start
+    start = perf_counter()
+    plan = schedule(lowered, name)
+    timings["schedule"] = perf_counter() - start
+    timings.update({f"schedule.{k}": v for k, v in plan.seconds.items()})
+    _check_symbols(plan.program)
+    if config.strict:
+        check_program(plan.program)
+    if config.dump_dir:
+        _dump(config.dump_dir, name, gm, plan.program)
+    start = perf_counter()
+    built: Compiled = chosen.build(plan.program, config)
+    timings["build"] = perf_counter() - start
+    compiled = CompiledGraph(built, chosen.name, timings)
+    compiled.program, compiled.fusion_log, compiled.reasons = plan.program, plan.log, lowered.reasons
+    if is_active():
+        for kernel in {id(k): k for k in compiled.kernels}.values():
+            report("kernel", kernel)
+        for refusal in plan.log:
+            report("fusion refused", refusal)
+        for node, why in lowered.reasons:
+            report("fallback", f"{node}: {why}")
+        report("program", plan.program, timings["lower"] + timings["schedule"])
+    return compiled
+
+
+def _check_symbols(program: GraphProgram) -> None:
+    known = {s for s, *_ in program.sizes}
+    known.update(getattr(s, "symbol", "") for s in program.steps)
+    for step in program.steps:
+        known.update(s for _, s in getattr(step, "scalars", ()))
+    needed: set[str] = set()
+    for b in program.buffers.values():
+        if b.kind not in ("input", "constant"):
+            for e in (*b.layout.shape, *b.layout.stride):
+                needed |= e.syms
+    for step in program.steps:
+        for e in getattr(step, "sizes", ()):
+            needed |= e.syms
+    missing = needed - known
+    if missing:
+        raise UnsupportedGraph(f"sizes {', '.join(sorted(missing))} cannot be read from the inputs")
+
+
+def _device_of(gm: GraphModule, example_inputs: Sequence[Any] | None) -> str:
+    values = [n.meta.get("val") for n in gm.graph.nodes if n.op in ("placeholder", "call_function")]
+    for v in [*values, *(example_inputs or ())]:
+        device = getattr(v, "device", None)
+        if device is not None and device.type != "cpu":
+            return device.type
+    return "cpu"
+
+
+class EagerGraph:
+    """The graph itself, run by torch.fx."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        self.gm = gm
+        self.source = gm.code
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        out = self.gm(*inputs)
+        return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+def _eager(gm: GraphModule, reason: str, timings: dict[str, float]) -> CompiledGraph:
+    report("fallback", reason)
+    compiled = CompiledGraph(EagerGraph(gm), "eager", timings)
+    compiled.fallback = reason
+    return compiled
+
+
+def _dump(folder: str, name: str, gm: GraphModule, program: GraphProgram) -> None:
+    os.makedirs(folder, exist_ok=True)
+    kernels = {id(k): k for k in program.kernels}.values()
+    for number, what, text in (
+        (10, "prims", str(gm.code)),
+        (11, "program", program.text()),
+        (12, "kernels", "\n".join(k.text() for k in kernels)),
+    ):
+        with open(os.path.join(folder, f"{number:02d}_{name}_{what}.py"), "w") as f:
+            f.write(f"# {what} of {name}\n{text}")
+
+
+__all__ = ["CompiledGraph", "choose_target", "compile_graph", "find_target", "list_targets"]

@@ -1,0 +1,69 @@
+"""Settings of this package: one frozen dataclass, changed for a block of code by `patch`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+
+def _setting(default: Any, doc: str, env: str = "", key: bool = False) -> Any:
+    return field(default=default, metadata={"doc": doc, "env": env, "key": key})
+
+
+@dataclass(frozen=True)
+class Config:
+    """See each field's metadata: `doc`, `env` (name of the environment variable), `key` (belongs to the cache key)."""
+
+    strict: bool = _setting(False, "raise where a stage would fall back to eager", "LAMINA_STRICT")
+    cache_dir: str = _setting("", "where compiled kernels are kept; empty: a private folder of the user", "LAMINA_CACHE_DIR")
+    dump_dir: str = _setting("", "write every stage there as numbered files", "LAMINA_DUMP_DIR")
+    target: str = _setting("", "name of the target; empty: by the device of the inputs", "LAMINA_TARGET", True)
+    fusion: bool = _setting(True, "merge loops into common kernels", "LAMINA_FUSION", True)
+    inline_ops: int = _setting(64, "arithmetic ops a value may inline before its producers are stored", "", True)
+    inline_reads: int = _setting(12, "loads a value may inline before its producers are stored", "", True)
+    broadcast_ops: int = _setting(3, "arithmetic ops that may be repeated for every element of a broadcast", "", True)
+    scratch_bytes: int = _setting(65536, "largest row kept in scratch memory between phases of a kernel", "", True)
+    arena_bytes: int = _setting(1 << 20, "largest buffer that is placed in the arena", "", True)
+    compile_jobs: int = _setting(0, "kernels compiled at the same time; 0: number of processors", "LAMINA_COMPILE_JOBS")
+    cxx: str = _setting("", "C++ compiler; empty: the first that works", "LAMINA_CXX", True)
+    threads: int = _setting(0, "threads a kernel may use; 0: torch.get_num_threads()", "", False)
+
+
+_FALSE = ("", "0", "false", "no", "off")
+
+
+def _from_environment() -> Config:
+    values: dict[str, Any] = {}
+    for f in fields(Config):
+        text = os.environ.get(f.metadata["env"]) if f.metadata["env"] else None
+        if text is not None:
+            values[f.name] = text.lower() not in _FALSE if f.type == "bool" else int(text) if f.type == "int" else text
+    return Config(**values)
+
+
+_current: ContextVar[Config | None] = ContextVar("lamina_inductor_config", default=None)
+
+
+def current() -> Config:
+    """The settings in force: those of the innermost `patch`, else the environment's."""
+    found = _current.get()
+    return found if found is not None else _from_environment()
+
+
+@contextmanager
+def patch(**changes: Any) -> Iterator[Config]:
+    """Changes settings inside a ``with`` block (this thread and its context only)."""
+    token = _current.set(replace(current(), **changes))
+    try:
+        yield current()
+    finally:
+        _current.reset(token)
+
+
+def key_fields(config: Config) -> tuple[tuple[str, Any], ...]:
+    """The settings that change generated code."""
+    return tuple((f.name, getattr(config, f.name)) for f in fields(Config) if f.metadata["key"])

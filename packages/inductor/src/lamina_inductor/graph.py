@@ -1,0 +1,585 @@
+"""FX graph of prims -> loop-level IR.
+
+`GraphLowering` walks the graph once. Each node's value becomes a `TensorValue`, lazy where possible; what must be in
+memory (graph
+outputs, operands of extern calls, results of reductions, values that are used often and cost something) is realised
+as a `LoopNode`. Nodes without a lowering become
+`ExternNode` with eager's semantics, and `GraphLowering.reasons` says why.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from .config import Config
+from .errors import LoweringError, UnsupportedGraph
+from .index import ONE, Expr, unwrap
+from .ir.extern import ExternNode
+from .ir.layout import Layout, contiguous_strides, same_strides
+from .ir.loops import Builder, Index, Inner, LoopNode, loop_index, loop_vars
+from .ir.program import BufferDecl, BufferRef, Output
+from .ir.tensor import TensorValue
+from .lowering.registry import load_lowerings
+from .ops import Op
+from .sizes import SizeTable
+
+SUPPORTED = {
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
+    torch.int64,
+}  # fmt: skip
+
+# views in eager too: a graph output that is one of these may share memory with an input or another output
+ALIASING = {"broadcast_in_dim", "permute", "reshape", "slice", "as_strided", "diagonal", "unfold"}
+VIEWS = ALIASING | {"flip", "restride"}
+
+
+class ResultMeta:
+    """dtype, device, shape and stride (expressions) of one result of the current node."""
+
+    __slots__ = ("dtype", "device", "shape", "stride")
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, shape: tuple[Expr, ...], stride: tuple[Expr, ...]) -> None:
+        self.dtype, self.device, self.shape, self.stride = dtype, device, shape, stride
+
+
+class GraphLowering:
+    """Lowers one graph. After `run()`: `buffers`, `nodes`, `outputs`, `constants`, `bindings`, `reasons`, `pinned`."""
+
+    def __init__(
+        self,
+        gm: GraphModule,
+        config: Config,
+        can_lower: Callable[[str, torch.dtype], str | None] = lambda op, dtype: None,
+        example_inputs: Sequence[Any] | None = None,
+    ) -> None:
+        self.gm = gm
+        self.config = config
+        self.can_lower = can_lower
+        self.example_inputs = example_inputs
+        self.sizes = SizeTable()
+        self.buffers: dict[str, BufferDecl] = {}
+        self.nodes: list[LoopNode | ExternNode] = []
+        self.outputs: list[Output] = []
+        self.constants: list[torch.Tensor] = []
+        self.bindings: dict[str, tuple[int, str, int]] = {}
+        self.reasons: list[tuple[str, str]] = []
+        self.pinned: set[str] = set()
+        self.input_count = 0
+        self.env: dict[Node, Any] = {}
+        self.node: Node | None = None
+        self._table = load_lowerings()
+        self._answers: dict[tuple[str, torch.dtype], str | None] = {}
+        self._counter = 0
+        self._uses: dict[Node, int] = {}
+        self._bound: set[str] = set()
+        self._metas: list[ResultMeta] = []
+        self.device = torch.device("cpu")
+
+    # ---- metadata -------------------------------------------------------------------------------------------------------------------
+
+    def expr(self, value: Any) -> Expr:
+        """The expression of an int, SymInt or Expr."""
+        return self.sizes.expr(value)
+
+    def exprs(self, values: Any) -> tuple[Expr, ...]:
+        """`expr` of each."""
+        return tuple(self.sizes.expr(v) for v in values)
+
+    def meta_of(self, val: Any) -> ResultMeta:
+        """Metadata of a tensor `val`."""
+        return ResultMeta(val.dtype, val.device, self.exprs(val.shape), self.exprs(val.stride()))
+
+    def result(self, k: int = 0) -> ResultMeta:
+        """Metadata of the current node's k-th result."""
+        return self._metas[k]
+
+    def storage_offset(self, k: int) -> Expr:
+        """Storage offset of the k-th tensor argument of the current node, as eager has it."""
+        assert self.node is not None
+        tensors = [a for a in self.node.args if isinstance(a, Node)]
+        return self.expr(tensors[k].meta["val"].storage_offset())
+
+    def require(self, op: str, dtype: torch.dtype) -> None:
+        """Raises LoweringError when the target cannot generate `op` in `dtype`."""
+        key = (op, dtype)
+        if key not in self._answers:
+            self._answers[key] = self.can_lower(op, dtype)
+        reason = self._answers[key]
+        if reason is not None:
+            raise LoweringError(reason)
+
+    # ---- values ---------------------------------------------------------------------------------------------------------------------
+
+    def lazy(self, meta: ResultMeta, inner: Inner, *, cost: int = 0, reads: int = 0) -> TensorValue:
+        """A value that its consumers compute."""
+        origins = (self.node.name,) if self.node is not None else ()
+        out = TensorValue(meta.dtype, meta.device, meta.shape, inner=inner, cost=cost, reads=reads, origins=origins)
+        out.stride = meta.stride
+        return out
+
+    def stored(self, meta: ResultMeta, buffer: str, layout: Layout) -> TensorValue:
+        """A value in memory."""
+        out = TensorValue(meta.dtype, meta.device, meta.shape, buffer=buffer, layout=layout)
+        out.stride = meta.stride
+        return out
+
+    def fresh(self) -> str:
+        """A name for an indirect index."""
+        self._counter += 1
+        return f"ind{self._counter}"
+
+    def builder(self) -> Builder:
+        """A builder for one body."""
+        return Builder(lambda name: self.buffers[name].layout.dtype, self.fresh)
+
+    def new_buffer(self, meta: ResultMeta, *, stride: Sequence[Expr] | None = None) -> tuple[str, Layout]:
+        """A new temporary with eager's strides where these are dense (or with `stride`)."""
+        if stride is None:
+            stride = meta.stride if is_dense(meta.shape, meta.stride) else contiguous_strides(meta.shape)
+        layout = Layout(meta.dtype, meta.device, meta.shape, tuple(stride))
+        name = f"buf{len(self.buffers)}"
+        self.buffers[name] = BufferDecl(name, layout, "temp")
+        return name, layout
+
+    def realize(self, x: TensorValue, stride: Sequence[Expr] | None = None) -> TensorValue:
+        """Puts a lazy value into a buffer of its own."""
+        if x.is_stored or (stride is None and x.try_store()):
+            return x
+        meta = ResultMeta(x.dtype, x.device, x.shape, x.stride if x.stride is not None else contiguous_strides(x.shape))
+        name, layout = self.new_buffer(meta, stride=stride)
+        self.store_node(x, name, layout)
+        x.buffer, x.layout, x.inner, x.base = name, layout, None, None
+        return x
+
+    def copy_of(self, x: TensorValue, stride: Sequence[Expr]) -> TensorValue:
+        """A copy of a stored value in a new buffer with the given strides."""
+        out = TensorValue(x.dtype, x.device, x.shape, inner=lambda b, index: x.load(b, index), reads=1, origins=x.origins)
+        out.stride = tuple(stride)
+        return self.realize(out, stride)
+
+    def store_deep(self, x: TensorValue) -> TensorValue:
+        """Stores a value; a view of a lazy value is made by storing its base first, so that the view itself needs no copy."""
+        if x.is_stored or x.try_store():
+            return x
+        if x.base is not None and x.restride is not None:
+            layout_known = x.base.stride is not None and x.restride(
+                Layout(x.dtype, x.device, x.base.shape, x.base.stride)
+            )
+            if layout_known:
+                self.store_deep(x.base)
+                if x.try_store():
+                    return x
+        return self.realize(x)
+
+    def store_as_eager(self, x: TensorValue) -> TensorValue:
+        """Stores a value with eager's strides (for ops that look at memory, and extern calls)."""
+        self.store_deep(x)
+        assert x.layout is not None
+        if x.stride is not None and not same_strides(x.shape, x.layout.stride, x.stride) and is_dense(x.shape, x.stride):
+            copy = self.copy_of(x, x.stride)
+            x.buffer, x.layout = copy.buffer, copy.layout
+        return x
+
+    # ---- loop nodes -----------------------------------------------------------------------------------------------------------------
+
+    def _add(self, node: Any) -> Any:
+        self.nodes.append(node)
+        return node
+
+    def _origins(self, *values: TensorValue) -> tuple[str, ...]:
+        names = [n for v in values for n in v.origins]
+        if self.node is not None and self.node.op == "call_function":
+            names.append(self.node.name)
+        return tuple(dict.fromkeys(names))
+
+    def store_node(self, x: TensorValue, buffer: str, layout: Layout) -> LoopNode:
+        """A pointwise node that writes `x` into `buffer` at `layout`."""
+        k = len(self.nodes)
+        loops = loop_vars(f"n{k}_", x.shape, "parallel")
+        index = tuple(loop_index(v) for v in loops)
+        b = self.builder()
+        b.store(buffer, layout.index(index), x.load(b, index))
+        return self._add(LoopNode(k, loops, (), b.ops, [], self._origins(x)))
+
+    def reduction_node(
+        self,
+        outer: Sequence[Expr],
+        inner: Sequence[Expr],
+        body: Callable[[Builder, Index, Index], list[Op]],
+        finish: Sequence[Callable[[Builder, list[Op]], Op]],
+        metas: Sequence[ResultMeta],
+        source: TensorValue,
+    ) -> tuple[TensorValue, ...]:
+        """A reduction over `inner` for each of `outer`; result k is stored with metas[k] (whose shape is `outer`)."""
+        k = len(self.nodes)
+        outer_loops = loop_vars(f"n{k}_", outer, "parallel")
+        inner_loops = loop_vars(f"n{k}_r", inner, "reduction") or loop_vars(f"n{k}_r", [ONE], "reduction")
+        at = tuple(loop_index(v) for v in outer_loops)
+        b = self.builder()
+        results = body(b, at, tuple(loop_index(v) for v in inner_loops)[: len(inner)])
+        ops = b.next_phase()
+        out = []
+        for fn, meta in zip(finish, metas, strict=True):
+            name, layout = self.new_buffer(meta)
+            b.store(name, layout.index(at), fn(b, results))
+            out.append(self.stored(meta, name, layout))
+        self._add(LoopNode(k, outer_loops, inner_loops, ops, b.ops, self._origins(source)))
+        return tuple(out)
+
+    def scan_node(
+        self,
+        shape: Sequence[Expr],
+        axis: int,
+        body: Callable[[Builder, Index], list[Op]],
+        metas: Sequence[ResultMeta],
+        source: TensorValue,
+    ) -> tuple[TensorValue, ...]:
+        """A scan along `axis`; result k has metas[k]."""
+        k = len(self.nodes)
+        outer_loops = loop_vars(f"n{k}_", [s for d, s in enumerate(shape) if d != axis], "parallel")
+        inner_loops = loop_vars(f"n{k}_r", [shape[axis]], "scan")
+        at = [loop_index(v) for v in outer_loops]
+        at.insert(axis, loop_index(inner_loops[0]))
+        b = self.builder()
+        results = body(b, tuple(at))
+        out = []
+        for result, meta in zip(results, metas, strict=True):
+            name, layout = self.new_buffer(meta)
+            b.store(name, layout.index(at), result)
+            out.append(self.stored(meta, name, layout))
+        self._add(LoopNode(k, outer_loops, inner_loops, b.ops, [], self._origins(source)))
+        return tuple(out)
+
+    def scatter_node(
+        self,
+        x: TensorValue,
+        shape: Sequence[Expr],
+        serial: Sequence[int],
+        body: Callable[[Builder, Index], tuple[Index, Op]],
+        mode: str | None,
+    ) -> TensorValue:
+        """A copy of `x` into which every position of `shape` stores one element; `serial` dimensions may collide."""
+        meta = self.result()
+        name, layout = self.new_buffer(meta)
+        self.store_node(x, name, layout)
+        k = len(self.nodes)
+        serial = set(serial)
+        loops = tuple(
+            type(v)(v.name, v.size, "serial" if d in serial else "parallel")
+            for d, v in enumerate(loop_vars(f"n{k}_", shape, "parallel"))
+        )
+        b = self.builder()
+        where, value = body(b, tuple(loop_index(v) for v in loops))
+        b.store(name, layout.index(where), value, mode)
+        self._add(LoopNode(k, loops, (), b.ops, [], self._origins()))
+        return self.stored(meta, name, layout)
+
+    # ---- the walk -------------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> GraphLowering:
+        """Lowers the whole graph; raises UnsupportedGraph when it cannot be handled at all."""
+        self._count_uses()
+        for node in self.gm.graph.nodes:
+            self.node = node
+            if node.op == "placeholder":
+                self.env[node] = self._placeholder(node)
+            elif node.op == "get_attr":
+                self.env[node] = self._get_attr(node)
+            elif node.op == "call_function":
+                self.env[node] = self._call(node)
+            elif node.op == "output":
+                self._output(node)
+            else:
+                raise UnsupportedGraph(f"{node.op} node", node=node.name)
+        self.node = None
+        return self
+
+    def _count_uses(self) -> None:
+        """How many computations read each node, looking through views."""
+        uses = self._uses
+        for node in reversed(self.gm.graph.nodes):
+            total = 0
+            for user in node.users:
+                name = getattr(user.target, "name", "") if user.op == "call_function" else ""
+                total += uses.get(user, 1) if name in VIEWS else 1
+            uses[node] = total
+
+    def _placeholder(self, node: Node) -> Any:
+        k = self.input_count
+        self.input_count += 1
+        val = node.meta.get("val")
+        if val is None and self.example_inputs is not None and k < len(self.example_inputs):
+            val = self.example_inputs[k]
+        if isinstance(val, torch.Tensor):
+            if val.layout != torch.strided:
+                raise UnsupportedGraph(f"input of layout {val.layout}", node=node.name)
+            meta = self.meta_of(val)
+            for what, dims in (("size", meta.shape), ("stride", meta.stride)):
+                for d, e in enumerate(dims):
+                    if e.op == "sym":
+                        self.bindings.setdefault(e.args[0], (k, what, d))
+            if val.device.type != "cpu":
+                self.device = val.device
+            name = f"in{k}"
+            self.buffers[name] = BufferDecl(name, Layout(meta.dtype, meta.device, meta.shape, meta.stride), "input", k)
+            return self.stored(meta, name, self.buffers[name].layout)
+        if isinstance(val, torch.SymInt):
+            e = self.expr(val)
+            if e.op == "sym":
+                self.bindings[e.args[0]] = (k, "int", 0)
+            return e
+        if isinstance(val, (bool, int, float)) or val is None:
+            if node.users and not isinstance(val, (bool, int, float)):
+                raise UnsupportedGraph("input without metadata", node=node.name)
+            return val
+        raise UnsupportedGraph(f"input of type {type(val).__name__}", node=node.name)
+
+    def _get_attr(self, node: Node) -> Any:
+        value: Any = self.gm
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        return self._constant(value)
+
+    def _constant(self, value: torch.Tensor) -> TensorValue:
+        meta = self.meta_of(value)
+        name = f"const{len(self.constants)}"
+        layout = Layout(meta.dtype, meta.device, meta.shape, meta.stride)
+        self.buffers[name] = BufferDecl(name, layout, "constant", len(self.constants))
+        self.constants.append(value)
+        return self.stored(meta, name, layout)
+
+    def _value(self, a: Any) -> Any:
+        if isinstance(a, Node):
+            return self.env[a]
+        if isinstance(a, (tuple, list)):
+            return type(a)(self._value(x) for x in a) if type(a) in (tuple, list) else [self._value(x) for x in a]
+        if isinstance(a, dict):
+            return {k: self._value(v) for k, v in a.items()}
+        if isinstance(a, slice):
+            raise LoweringError("slice object as an argument")
+        return a
+
+    def _call(self, node: Node) -> Any:
+        target = node.target
+        if target is operator.getitem:
+            source = self.env[node.args[0]]  # type: ignore[index]
+            if isinstance(source, (tuple, list)):
+                return source[node.args[1]]  # type: ignore[index]
+        val = node.meta.get("val")
+        if isinstance(val, (bool, int, float)) and not isinstance(val, torch.SymInt):
+            if not self._reads_data(node):
+                return val
+        if isinstance(val, torch.SymInt) and not self._reads_data(node):
+            return self.expr(val)
+        name = getattr(target, "name", None)
+        name = name if isinstance(name, str) else None
+        args = self._value(node.args)
+        kwargs = self._value(dict(node.kwargs))
+        vals = list(val) if isinstance(val, (tuple, list)) else [val]
+        self._metas = [self.meta_of(v) if isinstance(v, torch.Tensor) else None for v in vals]  # type: ignore[misc]
+        reason = None
+        fn = self._table.get(name) if name is not None else None
+        if fn is not None:
+            reason = self._unsupported(args) or self._unsupported(self._metas)
+            if reason is None:
+                before = len(self.nodes), len(self.buffers)
+                try:
+                    out = fn(self, *[_numbers(a) for a in args], **kwargs)
+                except LoweringError as error:
+                    if isinstance(error, UnsupportedGraph):
+                        raise
+                    reason = error.message
+                    del before
+                else:
+                    self._keep_if_shared(node, out)
+                    return out
+        elif name is not None:
+            reason = "no lowering"
+        if reason is not None:
+            self.reasons.append((node.name, f"{target}: {reason}"))
+        return self._extern(node, target, args, kwargs, val)
+
+    def _reads_data(self, node: Node) -> bool:
+        return any(isinstance(a, Node) and isinstance(a.meta.get("val"), torch.Tensor) for a in node.args) and not _is_size_query(node)
+
+    def _unsupported(self, values: Any) -> str | None:
+        for v in values:
+            if isinstance(v, (tuple, list)):
+                reason = self._unsupported(v)
+                if reason is not None:
+                    return reason
+            elif isinstance(v, (TensorValue, ResultMeta)):
+                if v.dtype not in SUPPORTED:
+                    return f"dtype {v.dtype}"
+                if v.device.type != self.device.type and v.shape:
+                    return f"device {v.device}"
+        return None
+
+    def _keep_if_shared(self, node: Node, out: Any) -> None:
+        """Realises a value that several computations use, unless repeating it costs next to nothing."""
+        if not isinstance(out, TensorValue) or out.is_stored or self._uses.get(node, 1) < 2:
+            return
+        if getattr(node.target, "name", "") in VIEWS:
+            return
+        if out.cost > 2 or out.reads > 1:
+            self.realize(out)
+
+    # ---- extern calls ---------------------------------------------------------------------------------------------------------------
+
+    def _extern(self, node: Node, target: Any, args: Any, kwargs: Any, val: Any) -> Any:
+        overload = getattr(getattr(target, "spec", None), "aten", None) or target
+        schema = getattr(overload, "_schema", None)
+        if schema is not None and schema.is_mutable:
+            raise UnsupportedGraph(f"{target} mutates its arguments", node=node.name)
+        reads: dict[str, list] = {}
+
+        def reference(a: Any) -> Any:
+            if isinstance(a, TensorValue):
+                self.store_as_eager(a)
+                assert a.buffer is not None and a.layout is not None
+                reads.setdefault(a.buffer, [])
+                whole = self.buffers[a.buffer].layout
+                return BufferRef(a.buffer, None if whole == a.layout else a.layout)
+            if isinstance(a, (tuple, list)):
+                return [reference(x) for x in a]
+            if isinstance(a, dict):
+                return {k: reference(v) for k, v in a.items()}
+            return unwrap(a) if isinstance(a, Expr) else a
+
+        args = tuple(reference(a) for a in args)
+        kwargs = {k: reference(v) for k, v in kwargs.items()}
+        names: list[str | None] = []
+        writes: dict[str, list] = {}
+        scalars: list[tuple[int, str]] = []
+        binds: list[tuple[str, str, int]] = []
+
+        def declare(v: Any) -> Any:
+            position = len(names)
+            if isinstance(v, torch.Tensor):
+                meta = self.meta_of(v)
+                name = f"buf{len(self.buffers)}"
+                layout = Layout(meta.dtype, meta.device, meta.shape, meta.stride)
+                self.buffers[name] = BufferDecl(name, layout, "temp")
+                names.append(name)
+                writes[name] = []
+                for d, e in enumerate(meta.shape):
+                    if e.op == "sym" and e.args[0] not in self.bindings and e.args[0] not in self._bound:
+                        self._bound.add(e.args[0])
+                        binds.append((e.args[0], name, d))
+                return self.stored(meta, name, layout)
+            names.append(None)
+            if isinstance(v, torch.SymInt):
+                e = self.expr(v)
+                if e.op == "sym" and e.args[0] not in self.bindings:
+                    self._bound.add(e.args[0])
+                    scalars.append((position, e.args[0]))
+                    return e
+                raise UnsupportedGraph(f"{target} returns the size expression {e}", node=node.name)
+            if isinstance(v, (torch.SymFloat, torch.SymBool)) or (isinstance(v, (bool, int, float)) and self._reads_data(node)):
+                raise UnsupportedGraph(f"{target} returns a number that is not an integer size", node=node.name)
+            return v
+
+        out = tuple(declare(v) for v in val) if isinstance(val, (tuple, list)) else declare(val)
+        call = getattr(target, "spec", None)
+        callee = (call.aten or target) if call is not None else target
+        tags = getattr(callee, "tags", ())
+        effect = (
+            getattr(target, "is_random", False)
+            or torch.Tag.nondeterministic_seeded in tags
+            or torch.Tag.data_dependent_output in tags
+            or not writes
+        )
+        if _returns_alias(schema) or "view" in getattr(getattr(target, "spec", None), "tags", ()):
+            self.pinned.update(reads)
+            self.pinned.update(writes)
+        self._add(
+            ExternNode(
+                len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars), tuple(binds),
+                (node.name,), reason=self.reasons[-1][1] if self.reasons and self.reasons[-1][0] == node.name else "extern",
+            )
+        )  # fmt: skip
+        return out
+
+    # ---- outputs --------------------------------------------------------------------------------------------------------------------
+
+    def _output(self, node: Node) -> None:
+        result = node.args[0]
+        taken: set[str] = set()
+        for a in result if isinstance(result, (tuple, list)) else (result,):
+            self.outputs.append(self._output_value(a, taken))
+
+    def _output_value(self, a: Any, taken: set[str]) -> Output:
+        value = self.env[a] if isinstance(a, Node) else a
+        if not isinstance(value, TensorValue):
+            if value is None:
+                return Output("none")
+            if isinstance(value, (Expr, bool, int, float, complex, str, torch.dtype, torch.device)):
+                return Output("scalar", value=unwrap(value) if isinstance(value, Expr) else value)
+            raise UnsupportedGraph(f"output of type {type(value).__name__}")
+        assert isinstance(a, Node)
+        if a.op == "placeholder":
+            return Output("input", index=self.buffers[value.buffer].index)  # type: ignore[index]
+        stride = self.meta_of(a.meta["val"]).stride if a.meta.get("val") is not None else value.stride
+        self.store_deep(value)
+        assert value.layout is not None and value.buffer is not None and stride is not None
+        may_alias = getattr(a.target, "name", "") in ALIASING or self.buffers[value.buffer].kind == "temp"
+        fits = same_strides(value.shape, value.layout.stride, stride)
+        if value.layout.dtype not in SUPPORTED:
+            fits = may_alias = True
+        if not fits or not may_alias:
+            overlapping = any(s == 0 and not n == 1 for n, s in zip(value.shape, stride, strict=True))
+            value = self.copy_of(value, contiguous_strides(value.shape) if overlapping else stride)
+        assert value.layout is not None and value.buffer is not None
+        decl = self.buffers[value.buffer]
+        layout = Layout(value.dtype, value.device, value.shape, stride if fits or not overlapping else value.layout.stride, value.layout.offset)
+        shared = decl.kind in ("input", "constant") or value.buffer in taken
+        taken.add(value.buffer)
+        if decl.kind == "temp":
+            decl.kind = "output"
+        return Output("view" if shared else "buffer", name=value.buffer, layout=layout)
+
+
+def _numbers(a: Any) -> Any:
+    if isinstance(a, Expr):
+        return unwrap(a)
+    if isinstance(a, list):
+        return [_numbers(x) for x in a]
+    if isinstance(a, tuple):
+        return tuple(_numbers(x) for x in a)
+    return a
+
+
+def _is_size_query(node: Node) -> bool:
+    name = str(node.target)
+    return "sym_size" in name or "sym_stride" in name or "sym_numel" in name or "sym_storage_offset" in name
+
+
+def _returns_alias(schema: Any) -> bool:
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+
+
+def is_dense(shape: Sequence[Expr], stride: Sequence[Expr]) -> bool:
+    """True when the strides fill memory without gaps or overlap, in some order of the dimensions."""
+    left = [(n, s) for n, s in zip(shape, stride, strict=True) if not n == 1]
+    if any(n == 0 for n, _ in left):
+        return True
+    step = ONE
+    while left:
+        for k, (n, s) in enumerate(left):
+            if s == step:
+                step = step * n
+                del left[k]
+                break
+        else:
+            return False
+    return True
+
+
+__all__ = ["GraphLowering", "ResultMeta", "is_dense"]

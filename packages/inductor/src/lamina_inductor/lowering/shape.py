@@ -1,0 +1,64 @@
+"""Prims that join or pad tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import LoweringError
+from ..index import ZERO
+from ..ir.layout import Layout
+from ..ir.loops import Builder, Index
+from ..ir.tensor import TensorValue
+from ..ops import Op
+from .registry import lowering
+
+
+@lowering("cat")
+def _cat(g: Any, tensors: Sequence[TensorValue], dim: int) -> TensorValue:
+    """Every operand is computed straight into its slice of the result."""
+    meta = g.result()
+    dim = dim % max(len(meta.shape), 1)
+    tensors = [t for t in tensors if not any(s == 0 for s in t.shape) and len(t.shape) == len(meta.shape)]
+    if not tensors:
+        return g.lazy(meta, lambda b, index: b.constant(0, meta.dtype))
+    if len(tensors) == 1:
+        t = tensors[0]
+        return g.lazy(meta, lambda b, index: t.load(b, index), cost=t.weight()[0], reads=t.weight()[1])
+    name, layout = g.new_buffer(meta)
+    start = ZERO
+    for t in tensors:
+        offset = layout.offset + start * layout.stride[dim]
+        g.store_node(t, name, Layout(layout.dtype, layout.device, t.shape, layout.stride, offset))
+        start = start + t.shape[dim]
+    return g.stored(meta, name, layout)
+
+
+@lowering("pad")
+def _pad(g: Any, x: TensorValue, value: Any, low: Sequence[Any], high: Sequence[Any]) -> TensorValue:
+    if not isinstance(value, (bool, int, float)):
+        raise LoweringError(f"padding with {value!r}")
+    low = g.exprs(low)
+    high = g.exprs(high)
+    if x.weight()[0] > g.config.broadcast_ops:
+        g.realize(x)
+
+    def inner(b: Builder, index: Index) -> Op:
+        moved = tuple(i - n for i, n in zip(index, low, strict=True))
+        condition: Op | None = None
+        for d, e in enumerate(moved):
+            tests = []
+            if not low[d].hi <= 0:
+                tests.append(b.emit("ge", (b.index_expr(e), b.constant(0, torch.int64)), torch.bool))
+            if not high[d].hi <= 0:
+                tests.append(b.emit("lt", (b.index_expr(e), b.index_expr(x.shape[d])), torch.bool))
+            for t in tests:
+                condition = t if condition is None else b.emit("logical_and", (condition, t), torch.bool)
+        if condition is None:
+            return x.load(b, moved)
+        return b.masked(condition, lambda: x.load(b, moved), value)
+
+    cost, reads = x.weight()
+    return g.lazy(g.result(), inner, cost=cost + 2 * len(low), reads=reads)

@@ -1,0 +1,127 @@
+"""When buffers live and where: frees, reuse of dead memory, arena offsets, peak."""
+
+from __future__ import annotations
+
+from ..index import Expr
+from ..ir.program import Alloc, BufferDecl, ExternCall, Free, KernelCall, Reuse, Step
+
+ALIGN = 64
+
+
+def bytes_of(decl: BufferDecl) -> int | None:
+    """Bytes of a buffer, None when its size is symbolic."""
+    span = decl.layout.span
+    return int(span) * decl.layout.itemsize if span.is_const else None
+
+
+def plan_memory(
+    calls: list[tuple[Step, list[str], list[str]]],
+    buffers: dict[str, BufferDecl],
+    pinned: set[str],
+    arena_limit: int,
+) -> tuple[list[Step], int, int]:
+    """Adds Alloc, Reuse and Free steps to `calls`, a list of (step, buffers read, buffers written); returns (steps, arena bytes, peak bytes).
+
+    Small temporaries get offsets in one arena, larger ones memory of their own, taken over from a dead buffer of equal size where there is one. Inputs are
+    freed after their last use."""
+    last: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for k, (_, reads, writes) in enumerate(calls):
+        for x in (*reads, *writes):
+            last[x] = k
+        for x in writes:
+            first.setdefault(x, k)
+    arena = _place_in_arena(first, last, buffers, pinned, calls, arena_limit)
+    dying: dict[int, list[str]] = {}
+    for x, k in last.items():
+        if buffers[x].kind in ("temp", "input") and x not in arena:
+            dying.setdefault(k, []).append(x)
+    steps: list[Step] = []
+    pool: dict[tuple[int | Expr, str], list[str]] = {}
+    alive = peak = 0
+    made: set[str] = set()
+    size_of = {x: bytes_of(d) or 0 for x, d in buffers.items()}
+    for k, (step, _, writes) in enumerate(calls):
+        own = not isinstance(step, ExternCall) or step.out
+        for x in writes:
+            if x in made or x in arena:
+                continue
+            made.add(x)
+            alive += size_of[x]
+            if own:
+                key = _pool_key(buffers[x])
+                dead = pool.get(key)
+                if dead:
+                    steps.append(Reuse(x, dead.pop()))
+                    alive -= size_of[x]
+                else:
+                    steps.append(Alloc(x))
+        peak = max(peak, alive)
+        steps.append(step)
+        for x in dying.get(k, ()):
+            decl = buffers[x]
+            wanted = decl.kind == "temp" and x not in pinned and _is_wanted(x, k, calls, buffers, made, arena)
+            if wanted:
+                pool.setdefault(_pool_key(decl), []).append(x)
+            else:
+                steps.append(Free(x))
+                alive -= size_of[x]
+    total = max((buffers[x].arena + size_of[x] for x in arena), default=0)  # type: ignore[operator]
+    total = -(-total // ALIGN) * ALIGN
+    _free_unused_pool(steps, pool)
+    return steps, total, peak + total
+
+
+def _free_unused_pool(steps: list[Step], pool: dict[tuple[int | Expr, str], list[str]]) -> None:
+    for names in pool.values():
+        steps.extend(Free(x) for x in names)
+
+
+def _pool_key(decl: BufferDecl) -> tuple[int | Expr, str]:
+    return (bytes_of(decl) if decl.layout.span.is_const else decl.layout.span * decl.layout.itemsize, str(decl.layout.device))  # type: ignore[return-value]
+
+
+def _is_wanted(
+    x: str, k: int, calls: list[tuple[Step, list[str], list[str]]], buffers: dict[str, BufferDecl], made: set[str], arena: set[str]
+) -> bool:
+    """True if one of the next few kernels can take the memory over (holding it longer would raise the peak)."""
+    key = _pool_key(buffers[x])
+    for step, _, writes in calls[k + 1 : k + 3]:
+        if isinstance(step, KernelCall):
+            for y in writes:
+                if y not in made and y not in arena and _pool_key(buffers[y]) == key:
+                    return True
+    return False
+
+
+def _place_in_arena(
+    first: dict[str, int],
+    last: dict[str, int],
+    buffers: dict[str, BufferDecl],
+    pinned: set[str],
+    calls: list[tuple[Step, list[str], list[str]]],
+    limit: int,
+) -> set[str]:
+    """Offsets by first fit, largest buffers first."""
+    chosen = []
+    for x, k in first.items():
+        decl = buffers[x]
+        size = bytes_of(decl)
+        step = calls[k][0]
+        own = not isinstance(step, ExternCall) or step.out
+        if decl.kind == "temp" and own and x not in pinned and size is not None and 0 < size <= limit:
+            chosen.append((size, x))
+    chosen.sort(key=lambda sx: (-sx[0], first[sx[1]], sx[1]))
+    placed: list[tuple[int, int, int, int]] = []  # first, last, offset, end
+    for size, x in chosen:
+        a, z = first[x], last[x]
+        taken = sorted((o, e) for f, l, o, e in placed if f <= z and a <= l)
+        at = 0
+        for o, e in taken:
+            if at + size <= o:
+                break
+            at = max(at, e)
+        at = -(-at // ALIGN) * ALIGN
+        buffers[x].arena = at
+        placed.append((a, z, at, -(-(at + size) // ALIGN) * ALIGN))
+    return {x for _, x in chosen}
