@@ -1,0 +1,1018 @@
+/* The frame evaluation hook (PEP 523): runs compiled code in place of a frame's own.
+ *
+ * Every code object that was looked at carries a CodeState (by co_extra): marks, and a list of entries, most recently used first. An Entry is a
+ * guard program and the code to run while it holds. An Owner is what a call of a compiled function runs under: it says which entries count (those
+ * made for the same key, by identity), what to do on a miss (a Python callback) and keeps the entries that it used alive. Code objects hold their
+ * entries weakly, so entries go when their last owner goes, and when the code object goes.
+ *
+ * The hook is installed while some thread runs a compiled function and no longer. `current` is this thread's owner; NULL means: leave frames alone.
+ * It is NULL while guards are checked, while the callback compiles, and inside code that nothing more is to be captured from.
+ */
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+#include "_native.h"
+#include <frameobject.h>
+#include <structmember.h>
+#if PY_VERSION_HEX >= 0x030b0000
+#include <internal/pycore_frame.h>
+#endif
+#undef Py_BUILD_CORE
+
+#if PY_VERSION_HEX >= 0x030b0000
+typedef struct _PyInterpreterFrame Frame;
+#define OWN_FRAMES 1 /* the code of a frame that has not started can be replaced in place */
+#else
+typedef PyFrameObject Frame;
+#define OWN_FRAMES 0
+#endif
+
+#if PY_VERSION_HEX < 0x030c0000
+#define PyUnstable_Code_GetExtra _PyCode_GetExtra
+#define PyUnstable_Code_SetExtra _PyCode_SetExtra
+#define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
+#endif
+
+#if defined(__GNUC__)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define THREAD_LOCAL static __thread
+#else
+#define UNLIKELY(x) (x)
+#define THREAD_LOCAL static _Thread_local
+#endif
+
+enum { MARK_SKIP = 1, MARK_SKIP_DEEP = 2 };
+
+typedef struct Entry Entry;
+
+typedef struct {
+    int marks;
+    Entry *first;
+} CodeState;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *key; /* entries of this very object count */
+    PyObject *callback; /* callback(owner, code, locals, globals, builtins, closure, misses) -> Entry | None */
+    PyObject *entries; /* set of Entry: kept alive */
+    PyObject *state; /* dict for the callback's use */
+    PyObject *weakrefs;
+    int run_only;
+} Owner;
+
+struct Entry {
+    PyObject_HEAD
+    PyObject *key;
+    PyObject *code;
+    PyObject *flat_code; /* the same with plain arguments, for the call that stands in for a replaced frame; made when needed */
+    GuardProgram *program;
+    PyObject *info; /* what Python wants to know about it */
+    CodeState *home;
+    Entry *next, *previous;
+    Owner *last_owner; /* borrowed: only compared */
+    int closed; /* nothing below is to be captured */
+    unsigned long long hits;
+};
+
+static PyTypeObject Entry_Type, Owner_Type;
+static Py_ssize_t extra_index = -1;
+static unsigned long long total_hits;
+
+THREAD_LOCAL Owner *current;
+THREAD_LOCAL Frame *delegated; /* the frame that an earlier evaluator was given, should it come back */
+THREAD_LOCAL int depth; /* this thread's share of `users` */
+static int users; /* running compiled functions, all threads */
+static _PyFrameEvalFunction earlier; /* evaluator that was there before */
+
+static PyObject *hook(PyThreadState *, Frame *, int);
+
+/* ------------------------------------------------------------------------------------------------------------- installing the hook */
+static void acquire_hook(PyThreadState *tstate) {
+    depth++;
+    if (users++ == 0) {
+        PyInterpreterState *interp = tstate->interp;
+        _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interp);
+        if (now != hook) {
+            earlier = now;
+            _PyInterpreterState_SetEvalFrameFunc(interp, hook);
+        }
+    }
+}
+
+static void release_hook(PyThreadState *tstate) {
+    depth--;
+    if (--users == 0) {
+        PyInterpreterState *interp = tstate->interp;
+        /* Somebody who came after us restores what he found; then the hook stays, passes frames on, and goes with the next release. */
+        if (_PyInterpreterState_GetEvalFrameFunc(interp) == hook)
+            _PyInterpreterState_SetEvalFrameFunc(interp, earlier);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- code states */
+static CodeState *get_state(PyObject *code) {
+    void *extra = NULL;
+    PyUnstable_Code_GetExtra(code, extra_index, &extra);
+    return (CodeState *)extra;
+}
+
+static void unlink_entry(Entry *e) {
+    if (e->home == NULL)
+        return;
+    if (e->previous)
+        e->previous->next = e->next;
+    else
+        e->home->first = e->next;
+    if (e->next)
+        e->next->previous = e->previous;
+    e->home = NULL;
+    e->next = e->previous = NULL;
+}
+
+static void link_first(CodeState *state, Entry *e) {
+    e->home = state;
+    e->previous = NULL;
+    e->next = state->first;
+    if (state->first)
+        state->first->previous = e;
+    state->first = e;
+}
+
+static void free_state(void *extra) {
+    CodeState *state = (CodeState *)extra;
+    if (state == NULL)
+        return;
+    while (state->first)
+        unlink_entry(state->first);
+    PyMem_RawFree(state);
+}
+
+static CodeState *need_state(PyObject *code) {
+    CodeState *state = get_state(code);
+    if (state == NULL) {
+        state = (CodeState *)PyMem_RawCalloc(1, sizeof(CodeState));
+        if (state == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        if (PyUnstable_Code_SetExtra(code, extra_index, state) < 0) {
+            PyMem_RawFree(state);
+            return NULL;
+        }
+    }
+    return state;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- version by version */
+#if PY_VERSION_HEX >= 0x030d0000
+#define FRAME_CODE(f) ((PyCodeObject *)(f)->f_executable)
+#define FRAME_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
+#elif PY_VERSION_HEX >= 0x030c0000
+#define FRAME_CODE(f) ((f)->f_code)
+#define FRAME_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
+#elif PY_VERSION_HEX >= 0x030b0000
+#define FRAME_CODE(f) ((f)->f_code)
+#define FRAME_FUNC(f) ((f)->f_func)
+#else
+#define FRAME_CODE(f) ((f)->f_code)
+#endif
+
+static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag) {
+#if PY_VERSION_HEX >= 0x030c0000
+    /* The evaluation of a frame that was called from C counts against the limit of C recursion; without a hook it would not have been. The limit
+       of Python recursion counts as ever. */
+    enum { C_LEVELS = PY_VERSION_HEX >= 0x030d0000 ? 1 : 2 }; /* measured: what one level takes */
+    tstate->c_recursion_remaining += C_LEVELS;
+    PyObject *result = _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+    tstate->c_recursion_remaining -= C_LEVELS;
+    return result;
+#else
+    return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+#endif
+}
+
+static PyObject *pass_on(PyThreadState *tstate, Frame *frame, int throwflag) {
+    if (earlier == _PyEval_EvalFrameDefault || earlier == NULL)
+        return evaluate(tstate, frame, throwflag);
+    Frame *saved = delegated;
+    delegated = frame;
+    PyObject *result = earlier(tstate, frame, throwflag);
+    delegated = saved;
+    return result;
+}
+
+static int count_args(PyCodeObject *code) {
+    return code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
+}
+
+static int can_capture(Frame *frame, PyCodeObject *code) {
+    if ((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || (code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS)) != (CO_OPTIMIZED | CO_NEWLOCALS))
+        return 0;
+#if OWN_FRAMES
+    return frame->owner == FRAME_OWNED_BY_THREAD && frame->frame_obj == NULL;
+#else
+    return frame->f_lasti < 0;
+#endif
+}
+
+#if OWN_FRAMES
+static PyObject **frame_args(Frame *frame, PyObject **Py_UNUSED(copy)) { return frame->localsplus; }
+static PyObject *frame_closure(Frame *frame) { return FRAME_FUNC(frame)->func_closure; }
+
+static int frame_slots(PyCodeObject *code) {
+#if PY_VERSION_HEX >= 0x030c0000
+    return code->co_framesize;
+#else
+    return code->co_nlocalsplus + code->co_stacksize + (int)FRAME_SPECIALS_SIZE;
+#endif
+}
+
+/* Give the frame, which has not started, another code object. The caller has made sure that it fits. Steals nothing. */
+static void set_frame_code(Frame *frame, PyCodeObject *code) {
+    PyCodeObject *old = FRAME_CODE(frame);
+    Py_INCREF(code);
+#if PY_VERSION_HEX >= 0x030d0000
+    frame->f_executable = (PyObject *)code;
+    frame->instr_ptr = _PyCode_CODE(code);
+#else
+    frame->f_code = code;
+    frame->prev_instr = _PyCode_CODE(code) - 1;
+#endif
+    frame->stacktop = code->co_nlocalsplus;
+    Py_DECREF(old);
+}
+
+static int fit_frame(PyThreadState *tstate, Frame *frame, PyCodeObject *code) {
+    PyCodeObject *old = FRAME_CODE(frame);
+    int have = frame_slots(old), want = frame_slots(code);
+    if (want > have) {
+        PyObject **base = (PyObject **)frame;
+        if (tstate->datastack_top != base + have || base + want >= tstate->datastack_limit)
+            return 0;
+        tstate->datastack_top = base + want;
+    }
+    for (int i = count_args(old); i < old->co_nlocalsplus; i++)
+        Py_CLEAR(frame->localsplus[i]);
+    for (int i = count_args(old); i < code->co_nlocalsplus; i++)
+        frame->localsplus[i] = NULL;
+    return 1;
+}
+
+static PyCodeObject *empty_code; /* return None */
+
+/* Dispose of a frame whose work was done elsewhere. Keeps a pending exception. */
+static void drop_frame(PyThreadState *tstate, Frame *frame) {
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    for (int i = 0; i < FRAME_CODE(frame)->co_nlocalsplus; i++)
+        Py_CLEAR(frame->localsplus[i]);
+    set_frame_code(frame, empty_code);
+    PyObject *none = evaluate(tstate, frame, 0);
+    Py_XDECREF(none);
+    PyErr_Restore(type, value, traceback);
+#else
+    (void)tstate, (void)frame; /* the caller of the hook does it */
+#endif
+}
+#else
+#define MAX_CELL_ARGS 24 /* kept small: this lies on the C stack of every recursive call */
+/* 3.10: an argument that is also a cell has been moved into its cell already. */
+static PyObject **frame_args(Frame *frame, PyObject **copy) {
+    PyCodeObject *code = frame->f_code;
+    if (code->co_cell2arg == NULL)
+        return frame->f_localsplus;
+    int n = count_args(code);
+    for (int i = 0; i < n; i++)
+        copy[i] = frame->f_localsplus[i];
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(code->co_cellvars); k++)
+        if (code->co_cell2arg[k] != CO_CELL_NOT_AN_ARG)
+            copy[code->co_cell2arg[k]] = PyCell_GET(frame->f_localsplus[code->co_nlocals + k]);
+    return copy;
+}
+
+/* New reference here, so that it can be made up from the frame's cells. */
+static PyObject *frame_closure_new(Frame *frame) {
+    PyCodeObject *code = frame->f_code;
+    Py_ssize_t n = PyTuple_GET_SIZE(code->co_freevars), first = code->co_nlocals + PyTuple_GET_SIZE(code->co_cellvars);
+    if (n == 0)
+        return NULL;
+    PyObject *cells = PyTuple_New(n);
+    for (Py_ssize_t i = 0; cells && i < n; i++) {
+        Py_INCREF(frame->f_localsplus[first + i]);
+        PyTuple_SET_ITEM(cells, i, frame->f_localsplus[first + i]);
+    }
+    return cells;
+}
+
+static void drop_frame(PyThreadState *Py_UNUSED(tstate), Frame *Py_UNUSED(frame)) {}
+#endif
+
+/* Run the entry's code in a fresh call with the frame's arguments, one by one. */
+static PyObject *call_flat(Entry *e, Frame *frame, const Inputs *in) {
+    if (e->flat_code == NULL) {
+        PyCodeObject *code = (PyCodeObject *)e->code;
+        PyObject *replace = PyObject_GetAttrString(e->code, "replace");
+        PyObject *kwargs = Py_BuildValue("{sisisisi}", "co_argcount", count_args(code), "co_posonlyargcount", 0, "co_kwonlyargcount", 0, "co_flags",
+                                         code->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS));
+        PyObject *empty = PyTuple_New(0);
+        if (replace && kwargs && empty)
+            e->flat_code = PyObject_Call(replace, empty, kwargs);
+        Py_XDECREF(replace);
+        Py_XDECREF(kwargs);
+        Py_XDECREF(empty);
+        CodeState *state = e->flat_code ? need_state(e->flat_code) : NULL;
+        if (state == NULL)
+            return NULL;
+        state->marks |= MARK_SKIP;
+    }
+    PyObject *function = PyFunction_New(e->flat_code, in->globals);
+    if (function == NULL)
+        return NULL;
+    if (in->closure && PyFunction_SetClosure(function, in->closure) < 0) {
+        Py_DECREF(function);
+        return NULL;
+    }
+    (void)frame;
+    PyObject *result = PyObject_Vectorcall(function, in->args, (size_t)in->nargs, NULL);
+    Py_DECREF(function);
+    return result;
+}
+
+static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner *owner, const Inputs *in) {
+    PyObject *result;
+    int closed = e->closed;
+    current = closed ? NULL : owner;
+    if (closed)
+        release_hook(tstate);
+#if OWN_FRAMES
+    if (fit_frame(tstate, frame, (PyCodeObject *)e->code)) {
+        set_frame_code(frame, (PyCodeObject *)e->code);
+        result = evaluate(tstate, frame, 0);
+    } else
+#endif
+    {
+        Py_INCREF(e);
+        result = call_flat(e, frame, in);
+        Py_DECREF(e);
+        drop_frame(tstate, frame);
+    }
+    if (closed)
+        acquire_hook(tstate);
+    current = owner;
+    return result;
+}
+
+static PyObject *fail_frame(PyThreadState *tstate, Frame *frame) {
+#if PY_VERSION_HEX >= 0x030c0000
+    /* The evaluator owns the frame: let it raise the pending exception there. */
+    return evaluate(tstate, frame, 1);
+#else
+    (void)tstate, (void)frame;
+    return NULL;
+#endif
+}
+
+static PyObject *locals_dict(PyCodeObject *code, const Inputs *in) {
+    PyObject *locals = PyDict_New();
+#if PY_VERSION_HEX >= 0x030b0000
+    PyObject *names = PyCode_GetVarnames(code), *free_names = PyCode_GetFreevars(code);
+#else
+    PyObject *names = code->co_varnames, *free_names = code->co_freevars;
+    Py_INCREF(names);
+    Py_INCREF(free_names);
+#endif
+    int bad = locals == NULL || names == NULL || free_names == NULL;
+    for (int i = 0; !bad && i < in->nargs; i++)
+        if (in->args[i])
+            bad = PyDict_SetItem(locals, PyTuple_GET_ITEM(names, i), in->args[i]) < 0;
+    for (Py_ssize_t i = 0; !bad && in->closure && i < PyTuple_GET_SIZE(in->closure); i++) {
+        PyObject *value = PyCell_GET(PyTuple_GET_ITEM(in->closure, i));
+        if (value)
+            bad = PyDict_SetItem(locals, PyTuple_GET_ITEM(free_names, i), value) < 0;
+    }
+    Py_XDECREF(names);
+    Py_XDECREF(free_names);
+    if (bad)
+        Py_CLEAR(locals);
+    return locals;
+}
+
+/* The first entry of the owner's key whose guards hold (new reference), or NULL; `misses`, if given, gets (entry, index of the guard). */
+static Entry *look_up(CodeState *state, Owner *owner, const Inputs *in, PyObject *misses) {
+    for (Entry *e = state->first, *next; e != NULL; e = next) {
+        if (e->key != owner->key) {
+            next = e->next;
+            continue;
+        }
+        Py_INCREF(e); /* guards may run Python code (an __eq__), which may drop entries */
+        int failed = guard_program_run(e->program, in);
+        if (failed < 0) {
+            if (state->first != e && e->home == state) {
+                unlink_entry(e);
+                link_first(state, e);
+            }
+            return e;
+        }
+        if (misses) {
+            PyObject *pair = Py_BuildValue("(Oi)", e, failed);
+            if (pair == NULL || PyList_Append(misses, pair) < 0)
+                PyErr_Clear();
+            Py_XDECREF(pair);
+        }
+        next = e->home ? e->next : NULL;
+        Py_DECREF(e);
+    }
+    return NULL;
+}
+
+static int adopt(Owner *owner, Entry *e) {
+    if (e->last_owner != owner) {
+        if (PySet_Add(owner->entries, (PyObject *)e) < 0)
+            return -1;
+        e->last_owner = owner;
+    }
+    return 0;
+}
+
+static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
+    Owner *owner = current;
+    if (UNLIKELY(delegated == frame) && frame != NULL)
+        return evaluate(tstate, frame, throwflag);
+    if (owner == NULL || throwflag)
+        return pass_on(tstate, frame, throwflag);
+    PyCodeObject *code = FRAME_CODE(frame);
+    CodeState *state = get_state((PyObject *)code);
+    if (state && state->marks) {
+        if (!(state->marks & MARK_SKIP_DEEP))
+            return pass_on(tstate, frame, throwflag);
+        current = NULL;
+        PyObject *result = pass_on(tstate, frame, throwflag);
+        current = owner;
+        return result;
+    }
+    if (!can_capture(frame, code))
+        return pass_on(tstate, frame, throwflag);
+
+    Inputs in;
+    in.nargs = count_args(code);
+#if OWN_FRAMES
+    in.args = frame_args(frame, NULL);
+#else
+    PyObject *copy[MAX_CELL_ARGS];
+    if (in.nargs > MAX_CELL_ARGS && code->co_cell2arg != NULL)
+        return pass_on(tstate, frame, throwflag);
+    in.args = frame_args(frame, copy);
+#endif
+    in.globals = frame->f_globals;
+    in.builtins = frame->f_builtins;
+#if OWN_FRAMES
+    in.closure = frame_closure(frame);
+#else
+    in.closure = frame_closure_new(frame);
+#endif
+    current = NULL;
+    Entry *e = NULL;
+    PyObject *result = NULL, *misses = NULL;
+    int failed = 0;
+    if (state && state->first)
+        e = look_up(state, owner, &in, NULL);
+    if (e) {
+        e->hits++;
+        total_hits++;
+        failed = adopt(owner, e) < 0;
+    } else if (!owner->run_only) {
+        /* A second pass that writes down which guards failed: misses are rare, hits must not pay for the list. */
+        misses = PyList_New(0);
+        PyObject *locals = locals_dict(code, &in), *made = NULL;
+        Py_INCREF(owner);
+        if (misses && locals && state && state->first)
+            e = look_up(state, owner, &in, misses);
+        if (e == NULL && misses && locals)
+            made = PyObject_CallFunctionObjArgs(owner->callback, (PyObject *)owner, (PyObject *)code, locals, in.globals, in.builtins,
+                                                in.closure ? in.closure : Py_None, misses, NULL);
+        Py_XDECREF(locals);
+        Py_XDECREF(misses);
+        if (made != NULL && made != Py_None) {
+            if (Py_IS_TYPE(made, &Entry_Type)) {
+                e = (Entry *)made;
+                made = NULL;
+            } else
+                PyErr_SetString(PyExc_TypeError, "the callback must return an Entry or None");
+        }
+        Py_XDECREF(made);
+        failed = PyErr_Occurred() != NULL || (e && adopt(owner, e) < 0);
+        Py_DECREF(owner); /* the caller holds another reference */
+    }
+    if (failed) {
+        current = NULL;
+        result = fail_frame(tstate, frame);
+        current = owner;
+    } else if (e) {
+        PyObject *keep = (PyObject *)e;
+        result = run_entry(tstate, frame, e, owner, &in);
+        Py_DECREF(keep);
+        e = NULL;
+    } else {
+        current = owner;
+        /* The callback may have marked the code: the mark counts for this frame too. */
+        state = get_state((PyObject *)code);
+        if (state && (state->marks & MARK_SKIP_DEEP))
+            current = NULL;
+        result = pass_on(tstate, frame, throwflag);
+        current = owner;
+    }
+    Py_XDECREF(e);
+#if !OWN_FRAMES
+    Py_XDECREF(in.closure);
+#endif
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------- objects */
+/* Entry(key, original code, new code, program, info, closed) */
+static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *key, *original, *code, *program, *info;
+    int closed;
+    if (!PyArg_ParseTuple(args, "OO!O!O!Op", &key, &PyCode_Type, &original, &PyCode_Type, &code, &GuardProgram_Type, &program, &info, &closed))
+        return NULL;
+    PyCodeObject *a = (PyCodeObject *)original, *b = (PyCodeObject *)code;
+    if (count_args(a) != count_args(b) || a->co_argcount != b->co_argcount || a->co_kwonlyargcount != b->co_kwonlyargcount ||
+        (a->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != (b->co_flags & (CO_VARARGS | CO_VARKEYWORDS))) {
+        PyErr_SetString(PyExc_ValueError, "the new code must take the arguments of the old one");
+        return NULL;
+    }
+    CodeState *state = need_state(original);
+    if (state == NULL)
+        return NULL;
+    Entry *e = (Entry *)type->tp_alloc(type, 0);
+    if (e == NULL)
+        return NULL;
+    Py_INCREF(key);
+    e->key = key;
+    Py_INCREF(code);
+    e->code = code;
+    Py_INCREF(program);
+    e->program = (GuardProgram *)program;
+    Py_INCREF(info);
+    e->info = info;
+    e->closed = closed;
+    link_first(state, e);
+    return (PyObject *)e;
+}
+
+static int entry_traverse(Entry *e, visitproc visit, void *arg) {
+    Py_VISIT(e->key);
+    Py_VISIT(e->code);
+    Py_VISIT(e->flat_code);
+    Py_VISIT(e->program);
+    Py_VISIT(e->info);
+    return 0;
+}
+
+static int entry_clear(Entry *e) {
+    unlink_entry(e);
+    Py_CLEAR(e->info);
+    return 0;
+}
+
+static void entry_dealloc(Entry *e) {
+    PyObject_GC_UnTrack(e);
+    entry_clear(e);
+    Py_CLEAR(e->key);
+    Py_CLEAR(e->code);
+    Py_CLEAR(e->flat_code);
+    Py_CLEAR(e->program);
+    Py_TYPE(e)->tp_free((PyObject *)e);
+}
+
+static PyObject *entry_unlink(Entry *e, PyObject *Py_UNUSED(ignored)) {
+    unlink_entry(e);
+    Py_RETURN_NONE;
+}
+
+static PyObject *entry_linked(Entry *e, void *Py_UNUSED(closure)) { return PyBool_FromLong(e->home != NULL); }
+
+static PyMemberDef entry_members[] = {
+    {"key", T_OBJECT, offsetof(Entry, key), READONLY, "owners with this very key may use it"},
+    {"code", T_OBJECT, offsetof(Entry, code), READONLY, "code that runs in place of the original"},
+    {"program", T_OBJECT, offsetof(Entry, program), READONLY, "guard program"},
+    {"info", T_OBJECT, offsetof(Entry, info), 0, "what the compiler noted about it"},
+    {"closed", T_INT, offsetof(Entry, closed), READONLY, "nothing below is captured"},
+    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "times found in the cache"},
+    {0}};
+static PyMethodDef entry_methods[] = {{"unlink", (PyCFunction)entry_unlink, METH_NOARGS, "Take it out of the code's cache."}, {0}};
+static PyGetSetDef entry_getset[] = {{"linked", (getter)entry_linked, NULL, "whether a code object still offers it", NULL}, {0}};
+
+static PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "lamina_dynamo._eval_frame.Entry",
+    .tp_doc = "Entry(key, original, code, program, info, closed): one compiled version of a code object.",
+    .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = entry_new,
+    .tp_dealloc = (destructor)entry_dealloc,
+    .tp_traverse = (traverseproc)entry_traverse,
+    .tp_clear = (inquiry)entry_clear,
+    .tp_members = entry_members,
+    .tp_methods = entry_methods,
+    .tp_getset = entry_getset,
+};
+
+/* Owner(key, callback, run_only=False) */
+static PyObject *owner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *key, *callback;
+    int run_only = 0;
+    if (!PyArg_ParseTuple(args, "OO|p", &key, &callback, &run_only))
+        return NULL;
+    Owner *o = (Owner *)type->tp_alloc(type, 0);
+    if (o == NULL)
+        return NULL;
+    Py_INCREF(key);
+    o->key = key;
+    Py_INCREF(callback);
+    o->callback = callback;
+    o->run_only = run_only;
+    o->entries = PySet_New(NULL);
+    o->state = PyDict_New();
+    if (o->entries == NULL || o->state == NULL) {
+        Py_DECREF(o);
+        return NULL;
+    }
+    return (PyObject *)o;
+}
+
+static int owner_traverse(Owner *o, visitproc visit, void *arg) {
+    Py_VISIT(o->key);
+    Py_VISIT(o->callback);
+    Py_VISIT(o->entries);
+    Py_VISIT(o->state);
+    return 0;
+}
+
+/* Addresses are compared with last_owner: entries that outlive this owner must not take a later one for it. */
+static void forget_owner(Owner *o) {
+    if (o->entries == NULL)
+        return;
+    PyObject *iterator = PyObject_GetIter(o->entries), *item;
+    while (iterator && (item = PyIter_Next(iterator)) != NULL) {
+        if (((Entry *)item)->last_owner == o)
+            ((Entry *)item)->last_owner = NULL;
+        Py_DECREF(item);
+    }
+    Py_XDECREF(iterator);
+}
+
+static int owner_clear(Owner *o) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    forget_owner(o);
+    PyErr_Restore(type, value, traceback);
+    Py_CLEAR(o->entries);
+    Py_CLEAR(o->key);
+    Py_CLEAR(o->callback);
+    Py_CLEAR(o->state);
+    return 0;
+}
+
+static void owner_dealloc(Owner *o) {
+    PyObject_GC_UnTrack(o);
+    if (o->weakrefs)
+        PyObject_ClearWeakRefs((PyObject *)o);
+    owner_clear(o);
+    Py_TYPE(o)->tp_free((PyObject *)o);
+}
+
+static PyObject *owner_drop(Owner *o, PyObject *Py_UNUSED(ignored)) {
+    forget_owner(o);
+    PyObject *old = o->entries;
+    PyObject *iterator = PyObject_GetIter(old), *item;
+    while (iterator && (item = PyIter_Next(iterator)) != NULL) {
+        unlink_entry((Entry *)item);
+        Py_DECREF(item);
+    }
+    Py_XDECREF(iterator);
+    o->entries = PySet_New(NULL);
+    Py_DECREF(old);
+    if (o->entries == NULL)
+        return NULL;
+    PyDict_Clear(o->state);
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef owner_members[] = {
+    {"key", T_OBJECT, offsetof(Owner, key), READONLY, "entries made for this very object count"},
+    {"callback", T_OBJECT, offsetof(Owner, callback), READONLY, "called on a miss"},
+    {"entries", T_OBJECT, offsetof(Owner, entries), READONLY, "entries that it used"},
+    {"state", T_OBJECT, offsetof(Owner, state), READONLY, "a dict for the callback"},
+    {"run_only", T_INT, offsetof(Owner, run_only), READONLY, "use what is there, compile nothing"},
+    {0}};
+static PyMethodDef owner_methods[] = {{"drop", (PyCFunction)owner_drop, METH_NOARGS, "Forget every entry and all state."}, {0}};
+
+static PyTypeObject Owner_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "lamina_dynamo._eval_frame.Owner",
+    .tp_doc = "Owner(key, callback, run_only=False): what a compiled function runs under.",
+    .tp_basicsize = sizeof(Owner),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = owner_new,
+    .tp_dealloc = (destructor)owner_dealloc,
+    .tp_traverse = (traverseproc)owner_traverse,
+    .tp_clear = (inquiry)owner_clear,
+    .tp_weaklistoffset = offsetof(Owner, weakrefs),
+    .tp_members = owner_members,
+    .tp_methods = owner_methods,
+};
+
+/* A callable that calls `function` under an owner (NULL: with capture off). Binds like a function. */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *function;
+    Owner *owner;
+    PyObject *dict;
+    PyObject *weakrefs;
+} Wrapper;
+
+static PyObject *wrapper_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Wrapper *w = (Wrapper *)self;
+    Owner *saved = current, *owner = w->owner;
+    PyObject *result;
+    if (owner == NULL) {
+        if (saved == NULL)
+            return PyObject_Vectorcall(w->function, args, nargsf, kwnames);
+        current = NULL;
+        result = PyObject_Vectorcall(w->function, args, nargsf, kwnames);
+        current = saved;
+        return result;
+    }
+    PyThreadState *tstate = PyThreadState_Get();
+    Py_INCREF(owner);
+    acquire_hook(tstate);
+    current = owner;
+    result = PyObject_Vectorcall(w->function, args, nargsf, kwnames);
+    current = saved;
+    release_hook(tstate);
+    Py_DECREF(owner);
+    return result;
+}
+
+static PyObject *wrapper_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *function, *owner = Py_None;
+    if (!PyArg_ParseTuple(args, "O|O", &function, &owner))
+        return NULL;
+    if (owner != Py_None && !Py_IS_TYPE(owner, &Owner_Type)) {
+        PyErr_SetString(PyExc_TypeError, "owner must be an Owner or None");
+        return NULL;
+    }
+    Wrapper *w = (Wrapper *)type->tp_alloc(type, 0);
+    if (w == NULL)
+        return NULL;
+    w->vectorcall = wrapper_call;
+    Py_INCREF(function);
+    w->function = function;
+    if (owner != Py_None) {
+        Py_INCREF(owner);
+        w->owner = (Owner *)owner;
+    }
+    return (PyObject *)w;
+}
+
+static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
+    Py_VISIT(w->function);
+    Py_VISIT(w->owner);
+    Py_VISIT(w->dict);
+    return 0;
+}
+
+static int wrapper_clear(Wrapper *w) {
+    Py_CLEAR(w->function);
+    Py_CLEAR(w->owner);
+    Py_CLEAR(w->dict);
+    return 0;
+}
+
+static void wrapper_dealloc(Wrapper *w) {
+    PyObject_GC_UnTrack(w);
+    if (w->weakrefs)
+        PyObject_ClearWeakRefs((PyObject *)w);
+    wrapper_clear(w);
+    Py_TYPE(w)->tp_free((PyObject *)w);
+}
+
+static PyObject *wrapper_bind(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type)) {
+    if (object == NULL || object == Py_None) {
+        Py_INCREF(self);
+        return self;
+    }
+    return PyMethod_New(self, object);
+}
+
+static PyObject *wrapper_getattr(PyObject *self, PyObject *name) {
+    PyObject *found = _PyObject_GenericGetAttrWithDict(self, name, NULL, 1);
+    if (found != NULL || PyErr_Occurred())
+        return found;
+    return PyObject_GetAttr(((Wrapper *)self)->function, name);
+}
+
+static PyObject *wrapper_repr(PyObject *self) {
+    Wrapper *w = (Wrapper *)self;
+    return PyUnicode_FromFormat(w->owner ? "<compiled %R>" : "<uncompiled %R>", w->function);
+}
+
+static PyMemberDef wrapper_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(Wrapper, function), READONLY, "the original"},
+    {"owner", T_OBJECT, offsetof(Wrapper, owner), READONLY, "what it runs under"},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Wrapper, vectorcall), READONLY, NULL},
+    {0}};
+static PyGetSetDef wrapper_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {0}};
+
+static PyTypeObject Wrapper_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "lamina_dynamo._eval_frame.Wrapper",
+    .tp_doc = "Wrapper(function, owner=None): calls function under owner, or with capture off.",
+    .tp_basicsize = sizeof(Wrapper),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE,
+    .tp_new = wrapper_new,
+    .tp_dealloc = (destructor)wrapper_dealloc,
+    .tp_traverse = (traverseproc)wrapper_traverse,
+    .tp_clear = (inquiry)wrapper_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Wrapper, vectorcall),
+    .tp_descr_get = wrapper_bind,
+    .tp_getattro = wrapper_getattr,
+    .tp_repr = wrapper_repr,
+    .tp_dictoffset = offsetof(Wrapper, dict),
+    .tp_weaklistoffset = offsetof(Wrapper, weakrefs),
+    .tp_members = wrapper_members,
+    .tp_getset = wrapper_getset,
+};
+
+/* ----------------------------------------------------------------------------------------------------------------------- functions */
+static PyObject *mark_code(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *code;
+    int marks;
+    if (!PyArg_ParseTuple(args, "O!i", &PyCode_Type, &code, &marks))
+        return NULL;
+    CodeState *state = need_state(code);
+    if (state == NULL)
+        return NULL;
+    state->marks = marks;
+    Py_RETURN_NONE;
+}
+
+static PyObject *code_marks(PyObject *Py_UNUSED(self), PyObject *code) {
+    if (!PyCode_Check(code)) {
+        PyErr_SetString(PyExc_TypeError, "a code object is needed");
+        return NULL;
+    }
+    CodeState *state = get_state(code);
+    return PyLong_FromLong(state ? state->marks : 0);
+}
+
+static PyObject *code_entries(PyObject *Py_UNUSED(self), PyObject *code) {
+    PyObject *list = PyList_New(0);
+    if (list == NULL || !PyCode_Check(code))
+        return list;
+    CodeState *state = get_state(code);
+    for (Entry *e = state ? state->first : NULL; e; e = e->next)
+        if (PyList_Append(list, (PyObject *)e) < 0) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* look_up(owner, code, locals, globals, builtins, closure): entry whose guards hold now, for the second look under a lock */
+static PyObject *python_look_up(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *owner, *code, *locals, *globals, *builtins, *closure;
+    if (!PyArg_ParseTuple(args, "O!O!O!OOO", &Owner_Type, &owner, &PyCode_Type, &code, &PyDict_Type, &locals, &globals, &builtins, &closure))
+        return NULL;
+    CodeState *state = get_state(code);
+    if (state == NULL || state->first == NULL)
+        Py_RETURN_NONE;
+    PyObject *values[256];
+    Inputs in = {values, count_args((PyCodeObject *)code), closure == Py_None ? NULL : closure, globals, builtins};
+    if (in.nargs > 256)
+        Py_RETURN_NONE;
+#if PY_VERSION_HEX >= 0x030b0000
+    PyObject *names = PyCode_GetVarnames((PyCodeObject *)code);
+#else
+    PyObject *names = ((PyCodeObject *)code)->co_varnames;
+    Py_INCREF(names);
+#endif
+    for (int i = 0; i < in.nargs; i++)
+        values[i] = PyDict_GetItemWithError(locals, PyTuple_GET_ITEM(names, i));
+    Py_DECREF(names);
+    Entry *e = look_up(state, (Owner *)owner, &in, NULL);
+    if (e == NULL)
+        Py_RETURN_NONE;
+    return (PyObject *)e;
+}
+
+/* enter(owner | None) -> token; leave(token): for context managers. The token is the owner that was current. */
+static PyObject *enter(PyObject *Py_UNUSED(self), PyObject *owner) {
+    if (owner != Py_None && !Py_IS_TYPE(owner, &Owner_Type)) {
+        PyErr_SetString(PyExc_TypeError, "an Owner or None is needed");
+        return NULL;
+    }
+    PyObject *token = current ? (PyObject *)current : Py_None;
+    Py_INCREF(token);
+    if (owner == Py_None)
+        current = NULL;
+    else {
+        Py_INCREF(owner); /* given back by leave */
+        current = (Owner *)owner;
+        acquire_hook(PyThreadState_Get());
+    }
+    return Py_BuildValue("(NO)", token, owner);
+}
+
+static PyObject *leave(PyObject *Py_UNUSED(self), PyObject *token) {
+    PyObject *saved, *owner;
+    if (!PyArg_ParseTuple(token, "OO", &saved, &owner))
+        return NULL;
+    current = saved == Py_None ? NULL : (Owner *)saved;
+    if (owner != Py_None) {
+        release_hook(PyThreadState_Get());
+        Py_DECREF(owner);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *current_owner(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    PyObject *o = current ? (PyObject *)current : Py_None;
+    Py_INCREF(o);
+    return o;
+}
+
+static PyObject *is_installed(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(_PyInterpreterState_GetEvalFrameFunc(PyThreadState_Get()->interp) == hook);
+}
+
+static PyObject *hit_count(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) { return PyLong_FromUnsignedLongLong(total_hits); }
+
+static PyObject *reset_hits(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    total_hits = 0;
+    Py_RETURN_NONE;
+}
+
+/* In a forked child only this thread is left. */
+static PyObject *after_fork(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    PyThreadState *tstate = PyThreadState_Get();
+    if (users != depth) {
+        users = depth;
+        if (users == 0 && _PyInterpreterState_GetEvalFrameFunc(tstate->interp) == hook)
+            _PyInterpreterState_SetEvalFrameFunc(tstate->interp, earlier);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"mark_code", mark_code, METH_VARARGS, "mark_code(code, marks): 0, MARK_SKIP (leave its frames alone) or MARK_SKIP_DEEP (and what they call)"},
+    {"code_marks", code_marks, METH_O, "marks of a code object"},
+    {"code_entries", code_entries, METH_O, "entries of a code object, most recently used first"},
+    {"look_up", python_look_up, METH_VARARGS, "look_up(owner, code, locals, globals, builtins, closure) -> Entry | None"},
+    {"enter", enter, METH_O, "enter(owner | None) -> token: capture under owner (None: not at all) in this thread"},
+    {"leave", leave, METH_O, "leave(token): undo enter"},
+    {"current_owner", current_owner, METH_NOARGS, "what this thread captures under, or None"},
+    {"is_installed", is_installed, METH_NOARGS, "whether the hook is installed now"},
+    {"hit_count", hit_count, METH_NOARGS, "entries found by a frame so far"},
+    {"reset_hits", reset_hits, METH_NOARGS, "set hit_count to 0"},
+    {"after_fork", after_fork, METH_NOARGS, "for a forked child"},
+    {0}};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_eval_frame", "Frame evaluation hook and guard programs.", -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__eval_frame(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL)
+        return NULL;
+    extra_index = PyUnstable_Eval_RequestCodeExtraIndex(free_state);
+    if (extra_index < 0) {
+        PyErr_SetString(PyExc_ImportError, "no slot for data on code objects is left");
+        return NULL;
+    }
+#if OWN_FRAMES
+    PyObject *source = Py_CompileString("def f():\n    return None\n", "<lamina>", Py_file_input);
+    PyObject *consts = source ? PyObject_GetAttrString(source, "co_consts") : NULL;
+    if (consts == NULL)
+        return NULL;
+    empty_code = (PyCodeObject *)PyTuple_GET_ITEM(consts, 0);
+    Py_INCREF(empty_code);
+    Py_DECREF(consts);
+    Py_DECREF(source);
+#endif
+    earlier = _PyEval_EvalFrameDefault;
+    PyTypeObject *types[] = {&Entry_Type, &Owner_Type, &Wrapper_Type};
+    const char *names[] = {"Entry", "Owner", "Wrapper"};
+    for (int i = 0; i < 3; i++) {
+        if (PyType_Ready(types[i]) < 0)
+            return NULL;
+        Py_INCREF(types[i]);
+        if (PyModule_AddObject(module, names[i], (PyObject *)types[i]) < 0)
+            return NULL;
+    }
+    Py_INCREF(&Wrapper_Type);
+    if (PyModule_AddObject(module, "Disabled", (PyObject *)&Wrapper_Type) < 0 || PyModule_AddIntConstant(module, "MARK_SKIP", MARK_SKIP) < 0 ||
+        PyModule_AddIntConstant(module, "MARK_SKIP_DEEP", MARK_SKIP_DEEP) < 0 || guard_module_init(module) < 0)
+        return NULL;
+    return module;
+}
