@@ -80,6 +80,7 @@ static unsigned long long total_hits;
 
 THREAD_LOCAL Owner *current;
 THREAD_LOCAL Frame *delegated; /* the frame that an earlier evaluator was given, should it come back */
+THREAD_LOCAL int only_run; /* compile nothing new in this thread */
 THREAD_LOCAL int depth; /* this thread's share of `users` */
 static int users; /* running compiled functions, all threads */
 static _PyFrameEvalFunction earlier; /* evaluator that was there before */
@@ -481,7 +482,7 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
         e->hits++;
         total_hits++;
         failed = adopt(owner, e) < 0;
-    } else if (!owner->run_only) {
+    } else if (!owner->run_only && !only_run) {
         /* A second pass that writes down which guards failed: misses are rare, hits must not pay for the list. */
         misses = PyList_New(0);
         PyObject *locals = locals_dict(code, &in), *made = NULL;
@@ -943,6 +944,14 @@ static PyObject *current_owner(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ig
     return o;
 }
 
+static PyObject *set_run_only(PyObject *Py_UNUSED(self), PyObject *value) {
+    int before = only_run, on = PyObject_IsTrue(value);
+    if (on < 0)
+        return NULL;
+    only_run = on;
+    return PyBool_FromLong(before);
+}
+
 static PyObject *is_installed(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
     return PyBool_FromLong(_PyInterpreterState_GetEvalFrameFunc(PyThreadState_Get()->interp) == hook);
 }
@@ -973,6 +982,7 @@ static PyMethodDef functions[] = {
     {"enter", enter, METH_O, "enter(owner | None) -> token: capture under owner (None: not at all) in this thread"},
     {"leave", leave, METH_O, "leave(token): undo enter"},
     {"current_owner", current_owner, METH_NOARGS, "what this thread captures under, or None"},
+    {"set_run_only", set_run_only, METH_O, "set_run_only(on) -> what it was: this thread uses what is compiled and compiles nothing"},
     {"is_installed", is_installed, METH_NOARGS, "whether the hook is installed now"},
     {"hit_count", hit_count, METH_NOARGS, "entries found by a frame so far"},
     {"reset_hits", reset_hits, METH_NOARGS, "set hit_count to 0"},

@@ -70,3 +70,69 @@ def no_torch_function() -> Any:
     """Neither subclasses nor modes see torch functions."""
     with torch._C.DisableTorchFunction():
         yield
+
+
+# -- fake values and graph state (translator) --------------------------------------------------------------------------
+# Fakes take no part in __torch_function__: calls on them go straight to the dispatcher.
+disabled_torch_function = torch._C._disabled_torch_function_impl
+# Setters of global state, as graph nodes (contract 9.3).
+set_grad_enabled = torch._C._set_grad_enabled
+enter_autocast = torch.amp.autocast_mode._enter_autocast
+exit_autocast = torch.amp.autocast_mode._exit_autocast
+
+
+def library_folder() -> str:
+    """Folder of libtorch_cpu and libc10, whose exported functions the guard program calls."""
+    import os
+
+    return os.path.join(os.path.dirname(torch.__file__), "lib")
+
+
+_DTYPE_CODES: dict[torch.dtype, int] = {}
+
+
+def dtype_code(dtype: torch.dtype) -> int:
+    """Number of a dtype in libtorch (c10::ScalarType)."""
+    if not _DTYPE_CODES:
+        names = (
+            "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool qint8 quint8 qint32 bfloat16 quint4x2 quint2x4 "
+            "bits1x8 bits2x4 bits4x2 bits8 bits16 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz uint16 uint32 uint64"
+        )
+        for code, name in enumerate(names.split()):
+            if hasattr(torch, name):
+                _DTYPE_CODES[getattr(torch, name)] = code
+    return _DTYPE_CODES[dtype]
+
+
+def is_plain_storage(tensor: torch.Tensor) -> bool:
+    """Sizes and strides can be read from the TensorImpl: strided, no Python dispatch, no functorch wrapper, not nested, dtype with a known code."""
+    keys = torch._C._dispatch_keys(tensor)
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not keys.has(torch._C.DispatchKey.Python)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and tensor.dtype in (_DTYPE_CODES or (dtype_code(torch.uint8), _DTYPE_CODES)[1])
+    )
+
+
+class random_state_kept:
+    """Random streams of torch (CPU), Python and numpy are after the block as they were before: compiling draws nothing."""
+
+    def __enter__(self) -> None:
+        import random
+        import sys
+
+        self.torch = torch.random.default_generator.get_state()
+        self.python = random.getstate()
+        numpy = sys.modules.get("numpy.random")
+        self.numpy = numpy.get_state() if numpy is not None else None
+
+    def __exit__(self, *exc: object) -> None:
+        import random
+        import sys
+
+        torch.random.default_generator.set_state(self.torch)
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy.random"].set_state(self.numpy)

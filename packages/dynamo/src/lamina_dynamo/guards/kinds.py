@@ -273,6 +273,8 @@ _row("HAS_ATTR", "attribute (the value) is in the instance dict or on the class"
 _row("NO_ATTR", "attribute (the value) is neither in the instance dict nor on the class", lambda v, s: None, lambda v, e: not _instance_has(v, e), lambda v, e: f"attribute {e} is there now")
 _row("NO_INSTANCE_ATTR", "attribute (the value) is not in the instance dict", lambda v, s: None,
      lambda v, e: e not in (getattr_raw_dict(v) or ()), lambda v, e: f"instance attribute {e} now hides the class's")
+_row("NO_CLASS_ATTR", "attribute (the value) is nowhere along the MRO of the class x", lambda v, s: None, lambda v, e: _class_lookup(v, e) is _MISSING,
+     lambda v, e: f"class attribute {e} is there now")
 _row("FUNCTION_CODE", "code, number of defaults and names of keyword defaults", lambda v, s: _function_shape(v), lambda v, e: _function_shape(v) == e,
      lambda v, e: "the function's code or its defaults were replaced")
 _row("CLASS_ATTR", "value: (name, object): the lookup along the MRO of the class finds this very object (or nothing: object missing)",

@@ -1,0 +1,299 @@
+"""From a frame that is about to run to an entry of its code's cache.
+
+The hook calls `Compiler.__call__` when no entry fits. Errors end here: a fault of ours leaves the frame to eager with one warning (or is
+raised: LAMINA_STRICT, fullgraph); a fault of the backend is raised as BackendCompilerFailed; an exception of the program itself never shows
+up here, since translation runs nothing of it: such a frame runs in eager and raises by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import types
+import warnings
+import weakref
+from typing import Any
+
+from . import _eval_frame, _torch, cache, config, observe, trace_policy
+from .backends import name_of
+from .counters import bump
+from .dynamic import FrameState
+from .errors import BackendCompilerFailed, DynamoError, GraphBreakError, InternalError, RecompileLimitError
+from .guards import build as guards_build
+from .guards.explain import explain_failure, record
+from .source import Scope
+
+__all__ = ["Compiler", "EntryInfo", "compiler_for", "is_translating"]
+
+# One translation at a time: a second thread waits and then finds the first one's entry.
+_lock = threading.RLock()
+_thread = threading.local()
+
+# Breaks that say what the program does and not what capture cannot do: the frame runs in eager, also under fullgraph.
+_EAGER_KINDS = frozenset({"exception_escapes"})
+
+# How often a frame that gave nothing is looked at again with other inputs.
+_FRUITLESS = 4
+
+
+class EntryInfo:
+    """What is known about an entry: guards (no objects of the program), breaks, original code, seconds, number of graphs."""
+
+    __slots__ = ("breaks", "built", "code", "graphs", "seconds")
+
+    def __init__(self, code: types.CodeType, built: guards_build.BuiltGuards, breaks: list[Any], graphs: int, seconds: float) -> None:
+        self.code, self.built, self.breaks, self.graphs, self.seconds = code, built, breaks, graphs, seconds
+
+
+class FrameRecord:
+    """Memory of one code object under one owner."""
+
+    __slots__ = ("compiled", "fruitless", "gave_up", "state")
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.state = FrameState(dynamic)
+        self.compiled = 0
+        self.fruitless = 0
+        self.gave_up = False
+
+
+class Compiler:
+    """A way of compiling: backend, fullgraph, dynamic. The key of owners and entries, compared by identity."""
+
+    __slots__ = ("__weakref__", "backend", "dynamic", "fullgraph", "translate")
+
+    def __init__(self, backend: Any, fullgraph: bool, dynamic: bool | None, translate: Any = None) -> None:
+        self.backend = backend
+        self.fullgraph = fullgraph
+        self.dynamic = dynamic
+        self.translate = translate
+
+    def __repr__(self) -> str:
+        return f"Compiler({name_of(self.backend)}, fullgraph={self.fullgraph}, dynamic={self.dynamic})"
+
+    def __call__(
+        self, owner: Any, code: types.CodeType, f_locals: dict[str, Any], f_globals: dict[str, Any], f_builtins: Any, closure: Any, misses: list[Any]
+    ) -> Any:
+        """The entry to run, or None: run the frame in eager."""
+        settings = config.get()
+        if settings.disabled or _torch.dispatch_modes():
+            return None
+        if not isinstance(f_builtins, dict) or not _is_candidate(code, f_globals):
+            _mark_skipped(code, "module is never captured")
+            return None
+        record_ = owner.state.get(code)
+        if record_ is None:
+            record_ = owner.state[code] = FrameRecord(settings.dynamic if self.dynamic is None else self.dynamic)
+        if record_.gave_up:
+            return None
+        with _lock:
+            found = _eval_frame.look_up(owner, code, f_locals, f_globals, f_builtins, closure)
+            if found is not None:
+                return found
+            if getattr(_thread, "busy", 0):
+                return None  # a frame of the compiler's own that got here by way of a callback
+            _thread.busy = 1
+            try:
+                scope = Scope(f_locals, f_globals, f_builtins, closure or (), code.co_freevars)
+                return self._convert(owner, code, scope, misses, record_, settings)
+            finally:
+                _thread.busy = 0
+
+    # ------------------------------------------------------------------------------------------------------------------
+    def _convert(self, owner: Any, code: types.CodeType, scope: Scope, misses: list[Any], memory: FrameRecord, settings: config.Config) -> Any:
+        bump("frames")
+        self._note_misses(owner, code, scope, misses, memory)
+        if memory.compiled >= settings.recompile_limit:
+            if not self._may_generalise(memory, settings):
+                return self._give_up(code, memory, misses, scope)
+        started = time.perf_counter()
+        try:
+            with _torch.random_state_kept():
+                result = self._translate(code, scope, memory, settings)
+        except DynamoError:
+            raise
+        except RecursionError as e:
+            return self._fault(code, memory, e, settings)
+        except Exception as e:
+            return self._fault(code, memory, e, settings)
+        seconds = time.perf_counter() - started
+        for broken in result.breaks:
+            bump("breaks", broken.kind.id)
+            if observe.listeners:
+                observe.emit("capture", "graph break", {"code": code, "kind": broken.kind.id, "record": broken, "message": broken.message})
+        if self.fullgraph and result.breaks and not all(b.kind.id in _EAGER_KINDS for b in result.breaks):
+            broken = next(b for b in result.breaks if b.kind.id not in _EAGER_KINDS)
+            raise GraphBreakError(
+                f"graph break under fullgraph=True: {broken.message}", kind=broken.kind.id, user_line=_user_line(broken, code), hint=broken.kind.hint
+            )
+        if result.code is None:
+            return self._fruitless(code, memory, result, seconds)
+        try:
+            built = guards_build.build(result.guards, code, scope)
+            failed = built.check(scope)
+            if failed >= 0:
+                raise InternalError(f"a guard fails on the very inputs it was made from: {built.guards[failed] if built.guards else 'none'}", stage="guards")
+            if settings.verify:
+                self._verify(result, code, built, scope)
+            info = EntryInfo(code, built, [b.message for b in result.breaks], len(result.graphs), seconds)
+            entry = _eval_frame.Entry(self, code, result.code, built.program, info, not result.has_breaks)
+        except Exception as e:
+            return self._fault(code, memory, e, settings)
+        if result.globals:
+            scope.f_globals.update(result.globals)
+        memory.compiled += 1
+        memory.fruitless = 0
+        bump("compiled")
+        bump("graphs", amount=len(result.graphs))
+        if observe.listeners:
+            payload = {"code": code, "new_code": result.code, "guards": built.guards, "graphs": result.graphs, "breaks": result.breaks, "entry": entry, "result": result}
+            observe.emit("capture", "frame compiled", payload, seconds)
+        return entry
+
+    def _translate(self, code: types.CodeType, scope: Scope, memory: FrameRecord, settings: config.Config) -> Any:
+        translate = self.translate
+        if translate is None:
+            from .translator.translate import translate
+        return translate(
+            code, scope.f_locals, scope.f_globals, scope.f_builtins, scope.closure, backend=self.backend, config=settings, frame_state=memory.state
+        )
+
+    def _note_misses(self, owner: Any, code: types.CodeType, scope: Scope, misses: list[Any], memory: FrameRecord) -> None:
+        for entry, index in misses:
+            if not entry.program.valid:  # an object it compares with died: it can never fit again
+                entry.unlink()
+                owner.entries.discard(entry)
+                continue
+            if entry in owner.entries and isinstance(entry.info, EntryInfo) and index < len(entry.info.built.guards):
+                why = explain_failure(entry.info.built.guards[index], scope, code)
+                bump("recompiles", f"{why.kind} {why.expression}")
+                record(why)
+                memory.state.recompiles += 1
+                if observe.listeners:
+                    observe.emit("guards", "recompile", {"code": code, "reason": why, "guard": entry.info.built.guards[index]})
+                break
+
+    def _may_generalise(self, memory: FrameRecord, settings: config.Config) -> bool:
+        if memory.state.generalised or memory.state.mode is False:
+            return memory.state.generalised and memory.compiled < settings.recompile_limit + 2
+        memory.state.generalise()
+        return True
+
+    def _give_up(self, code: types.CodeType, memory: FrameRecord, misses: list[Any], scope: Scope) -> None:
+        why = next((explain_failure(e.info.built.guards[i], scope, code) for e, i in misses if isinstance(e.info, EntryInfo) and i < len(e.info.built.guards)), None)
+        message = f"{_place(code)} was compiled {memory.compiled} times, the limit; with new inputs it runs in eager from now on"
+        if self.fullgraph:
+            raise RecompileLimitError(
+                f"{_place(code)} was compiled {memory.compiled} times, the limit (config recompile_limit)" + (f"; last reason: {why}" if why else ""),
+                user_line=_place(code), hint=why.hint if why else None,
+            )  # fmt: skip
+        memory.gave_up = True
+        bump("fallbacks")
+        if observe.listeners:
+            observe.emit("guards", "fallback", {"code": code, "reason": message, "recompile": why})
+        warnings.warn(message + (f". Last reason: {why}" if why else ""), RecompileWarning, stacklevel=3)
+
+    def _fruitless(self, code: types.CodeType, memory: FrameRecord, result: Any, seconds: float) -> None:
+        memory.fruitless += 1
+        bump("skips", result.reason.split("(")[0].strip() or "nothing to capture")
+        if observe.listeners:
+            observe.emit("capture", "frame skipped", {"code": code, "reason": result.reason, "breaks": result.breaks}, seconds)
+        # Other inputs may give something; after a few attempts the frame is left alone for good.
+        if memory.fruitless >= _FRUITLESS and not memory.compiled and not self.fullgraph:
+            _mark_skipped(code, result.reason)
+
+    def _fault(self, code: types.CodeType, memory: FrameRecord, error: BaseException, settings: config.Config) -> None:
+        line = _place(code)
+        if settings.strict or self.fullgraph:
+            if isinstance(error, DynamoError):
+                raise error
+            raise InternalError(f"{type(error).__name__}: {error}", user_line=line) from error
+        memory.gave_up = True
+        bump("fallbacks")
+        if observe.listeners:
+            observe.emit("capture", "fallback", {"code": code, "error": error, "reason": str(error)})
+        stage = getattr(error, "stage", "capture")
+        warnings.warn(
+            f"lamina-dynamo: internal error while compiling {line} (stage {stage}): {type(error).__name__}: {error}. The function runs in eager. "
+            "Please report it with the traceback that LAMINA_STRICT=1 gives.",
+            InternalWarning, stacklevel=3,
+        )  # fmt: skip
+
+    def _verify(self, result: Any, code: types.CodeType, built: guards_build.BuiltGuards, scope: Scope) -> None:
+        from .guards.kinds import check_guard
+
+        for guard in result.guards:
+            if not check_guard(guards_build.complete(guard, scope), scope):
+                raise InternalError(f"the Python form of a guard fails: {guard}", stage="guards")
+        try:
+            from .contract import check_graph
+        except ImportError:
+            return
+        for gm in result.graphs:
+            check_graph(gm)
+
+
+class RecompileWarning(UserWarning):
+    """A frame reached the limit of recompiles."""
+
+
+class InternalWarning(UserWarning):
+    """An internal error sent a frame back to eager."""
+
+
+def _place(code: types.CodeType) -> str:
+    return f"{getattr(code, 'co_qualname', code.co_name)} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _user_line(broken: Any, code: types.CodeType) -> str:
+    return str(getattr(broken, "user_line", "") or _place(code))
+
+
+# Of torch's own Python code only what is made of modules and tensor programs is worth a graph of its own.
+_TORCH_ROOTS = ("torch.nn.", "torch.optim", "torch.distributions", "torch.func", "torch.fft", "torch.functional", "torch.ao.nn", "torch.utils.checkpoint")
+
+
+def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
+    name = f_globals.get("__name__")
+    if not isinstance(name, str):
+        return True
+    if name == "torch" or name.startswith("torch."):
+        return name.startswith(_TORCH_ROOTS) and not trace_policy.is_skipped_module(name)
+    return not trace_policy.is_skipped_module(name)
+
+
+def _mark_skipped(code: types.CodeType, reason: str) -> None:
+    _eval_frame.mark_code(code, _eval_frame.MARK_SKIP)
+    cache.remember_marked(code)
+    bump("skips", reason.split("(")[0].strip() or "skipped")
+
+
+def is_translating() -> bool:
+    """Whether this thread is in the middle of a compilation."""
+    return bool(getattr(_thread, "busy", 0))
+
+
+_compilers: weakref.WeakValueDictionary[tuple[Any, ...], Compiler] = weakref.WeakValueDictionary()
+
+
+def compiler_for(backend: Any, fullgraph: bool = False, dynamic: bool | None = None) -> Compiler:
+    """The one compiler with these settings; equal settings and the same backend object give the same compiler."""
+    key = (id(backend), fullgraph, dynamic)
+    found = _compilers.get(key)
+    if found is None or found.backend is not backend:
+        found = _compilers[key] = Compiler(backend, fullgraph, dynamic)
+    return found
+
+
+def _in_forked_child() -> None:
+    # The thread that held the lock does not exist here.
+    global _lock
+    _lock = threading.RLock()
+    _thread.busy = 0
+    _eval_frame.after_fork()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+
+__all__ += ["BackendCompilerFailed", "InternalWarning", "RecompileWarning"]

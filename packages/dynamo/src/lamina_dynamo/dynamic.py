@@ -1,0 +1,143 @@
+"""Which sizes, ints and floats become symbolic.
+
+With ``dynamic=None`` the first translation of a frame takes everything as it is; what differs at a later one is symbolic from then on.
+Sizes 0 and 1 are never symbolic on their own: eager broadcasts and lays out such dimensions in another way, so a graph made for "some size"
+would not be right for them. `FrameState` is that memory, one for a frame and owner; `mark_dynamic` and `mark_static` overrule it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+__all__ = ["FrameState", "mark_dynamic", "mark_static", "marks_of"]
+
+
+class Marks:
+    """Marks of one tensor: dimension → (smallest, largest) size or None for no bound; and the dimensions that stay static."""
+
+    __slots__ = ("dynamic", "static")
+
+    def __init__(self) -> None:
+        self.dynamic: dict[int, tuple[int | None, int | None]] = {}
+        self.static: set[int] = set()
+
+
+# By identity: the tensor itself is not touched, and a mark goes when the tensor goes.
+_marks: dict[int, tuple[weakref.ref[torch.Tensor], Marks]] = {}
+
+
+def _marks_for(tensor: torch.Tensor) -> Marks:
+    key = id(tensor)
+    found = _marks.get(key)
+    if found is not None and found[0]() is tensor:
+        return found[1]
+    marks = Marks()
+    _marks[key] = (weakref.ref(tensor, lambda _: _marks.pop(key, None)), marks)
+    return marks
+
+
+def marks_of(tensor: torch.Tensor) -> Marks | None:
+    """Marks of a tensor, or None."""
+    if not _marks:
+        return None
+    found = _marks.get(id(tensor))
+    return found[1] if found is not None and found[0]() is tensor else None
+
+
+def _dims(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None) -> list[int]:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a tensor is needed, got {type(tensor).__name__}")
+    chosen = range(tensor.dim()) if dims is None else (dims,) if isinstance(dims, int) else dims
+    result = []
+    for dim in chosen:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"dimension {dim} of a tensor with {tensor.dim()} dimensions")
+        result.append(dim % tensor.dim())
+    return result
+
+
+def mark_dynamic(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None = None, *, min: int | None = None, max: int | None = None) -> None:
+    """The size of these dimensions (None: of all) varies: make it symbolic at the first compilation. ``min`` and ``max`` bound it, in elements.
+
+    Raises TypeError for a non-tensor, IndexError for a dimension that is not there, ValueError for an empty range.
+    """
+    if min is not None and max is not None and min > max:
+        raise ValueError(f"empty range: min {min} > max {max}")
+    for dim in _dims(tensor, dims):
+        marks = _marks_for(tensor)
+        marks.static.discard(dim)
+        marks.dynamic[dim] = (min, max)
+
+
+def mark_static(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None = None) -> None:
+    """The size of these dimensions (None: of all) is part of the program: compile again when it changes. Raises as `mark_dynamic`."""
+    for dim in _dims(tensor, dims):
+        marks = _marks_for(tensor)
+        marks.dynamic.pop(dim, None)
+        marks.static.add(dim)
+
+
+class FrameState:
+    """What was seen at earlier translations of a frame, by source. ``mode`` is the setting ``dynamic`` (None, True or False)."""
+
+    def __init__(self, mode: bool | None = None) -> None:
+        self.mode = mode
+        self.recompiles = 0
+        self.gave_up = False
+        self.generalised = False
+        self._numbers: dict[Any, Any] = {}
+        self._symbolic_numbers: set[Any] = set()
+        self._sizes: dict[Any, tuple[int, ...]] = {}
+        self._symbolic_dims: dict[Any, set[int]] = {}
+
+    def generalise(self) -> None:
+        """The limit of recompiles is reached: from now on every number that may be symbolic is."""
+        self.generalised = True
+
+    def _eager_to_generalise(self) -> bool:
+        return self.mode is True or (self.generalised and self.mode is not False)
+
+    def is_symbolic_number(self, source: Any, value: int | float) -> bool:
+        """Whether the int or float at ``source`` becomes symbolic in this translation. Remembers the value."""
+        if isinstance(value, bool) or self.mode is False:
+            return False
+        if source in self._symbolic_numbers:
+            pass
+        elif source in self._numbers and type(self._numbers[source]) is type(value):
+            old = self._numbers[source]
+            if old != value and not (old != old and value != value):
+                self._symbolic_numbers.add(source)
+        self._numbers[source] = value
+        if source not in self._symbolic_numbers and not self._eager_to_generalise():
+            return False
+        return not (isinstance(value, int) and value in (0, 1))
+
+    def symbolic_dims(self, source: Any, tensor: torch.Tensor) -> frozenset[int]:
+        """Dimensions of the tensor at ``source`` whose size becomes symbolic in this translation. Remembers the sizes."""
+        sizes = tuple(int(s) for s in tensor.shape)
+        marks = marks_of(tensor)
+        chosen: set[int] = set()
+        if self.mode is not False:
+            known = self._symbolic_dims.setdefault(source, set())
+            old = self._sizes.get(source)
+            if old is not None and len(old) == len(sizes):
+                known.update(i for i, (a, b) in enumerate(zip(old, sizes)) if a != b)
+            elif old is not None:
+                known.clear()
+            chosen = set(range(len(sizes))) if self._eager_to_generalise() else {i for i in known if i < len(sizes)}
+            if isinstance(tensor, torch.nn.Parameter) and self.mode is True and not self.generalised:
+                chosen = set(known)  # weights do not change shape between calls; one layer serving many shapes is found by recompiling
+        self._sizes[source] = sizes
+        chosen = {i for i in chosen if sizes[i] not in (0, 1)}
+        if marks is not None:
+            chosen -= marks.static
+            chosen |= {i for i in marks.dynamic if sizes[i] not in (0, 1)}
+        return frozenset(chosen)
+
+    def bounds(self, tensor: torch.Tensor, dim: int) -> tuple[int | None, int | None]:
+        """Range given with `mark_dynamic`, in elements."""
+        marks = marks_of(tensor)
+        return marks.dynamic.get(dim, (None, None)) if marks is not None else (None, None)
