@@ -30,7 +30,7 @@ EXTRAS = {
     "bench": ["matplotlib"],
     "build": ["build"],
 }
-BENCH_MODELS = ["transformers", "timm"]  # only for the parts of the benchmarks that use them
+BENCH_MODELS = ["transformers", "timm", "torchvision"]  # what the measured models are made with
 
 nox.options.sessions = ["lint", "tests"]
 nox.options.default_venv_backend = "none"
@@ -197,7 +197,7 @@ def bench(session: nox.Session) -> None:
     """Measure. `-- --suite timm --small` runs the model suite; without --suite the foundation numbers."""
     suite = "--suite" in session.posargs
     python = everything(session, "bench", BENCH_MODELS)
-    script = ["-m", "benchmarks.models"] if suite else [str(ROOT / "benchmarks" / "foundation.py")]
+    script = ["-m", "benchmarks.models.run"] if suite else [str(ROOT / "benchmarks" / "foundation.py")]
     session.run(python, *script, *session.posargs, external=True)
 
 
