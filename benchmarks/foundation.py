@@ -242,7 +242,8 @@ def verdicts(numbers: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, s
             f"{numbers['mlp']['lamina']['call_us']:.1f} against {numbers['mlp']['eager']['call_us']:.1f}", True))
     if "resnet18" in numbers:
         own = numbers["resnet18"].get("lamina", {})
-        row("ResNet-18 training first call, s", "at most 1/3 of torch.compile", ratio("resnet18", "first_call_s", 1 / 3))
+        row("ResNet-18 training first call, s", "at most 1/3 of torch.compile",
+            ratio("resnet18", "first_call_s", 1 / 3))
         row("ResNet-18 graphs, breaks", "1, 0", lambda: (
             f"{own['graphs']}, {own['breaks']}", (own["graphs"], own["breaks"]) == (1, 0)))
         for key in ("output", "gradients", "buffers", "parameters"):
