@@ -20,7 +20,8 @@ class Residual(nn.Module):
 class Attention(nn.Module):
     def __init__(self, width=16, heads=2):
         super().__init__()
-        self.norm, self.qkv, self.out, self.heads = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width), heads
+        self.norm, self.heads = nn.LayerNorm(width), heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
         b, n, w = x.shape

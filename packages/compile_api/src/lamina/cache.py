@@ -31,7 +31,7 @@ def folder() -> pathlib.Path:
     try:
         from lamina_inductor import build_cache
 
-        for name in ("cache_dir", "cache_folder", "folder", "directory"):
+        for name in ("default_root", "cache_dir", "cache_folder"):
             found = getattr(build_cache, name, None)
             if found is not None:
                 return pathlib.Path(found() if callable(found) else found)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+LAYERS = ("lamina_dynamo", "lamina_aot_autograd", "lamina_primtorch", "lamina_inductor")
 
 
 def _setting(default: Any, doc: str, env: str | None = None, in_cache_key: bool = False) -> Any:
@@ -60,12 +63,24 @@ def current() -> Config:
     return _patched.get() or _base
 
 
+SHARED = ("strict", "dump_dir", "cache_dir")
+"""Settings that the layers have under the same name: a patch reaches the layers that are loaded, too."""
+
+
 @contextlib.contextmanager
 def patch(**changes: Any) -> Iterator[Config]:
     """Use other values inside a with-block; TypeError for a name that is no setting."""
     token = _patched.set(replace(current(), **changes))
     try:
-        yield current()
+        with contextlib.ExitStack() as layers:
+            for layer in LAYERS:
+                config = sys.modules.get(f"{layer}.config")
+                if config is not None:
+                    have = {f.name for f in fields(config.Config)}
+                    shared = {k: v for k, v in changes.items() if k in SHARED and k in have}
+                    if shared:
+                        layers.enter_context(config.patch(**shared))
+            yield current()
     finally:
         _patched.reset(token)
 

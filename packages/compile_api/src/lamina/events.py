@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-LAYERS = ("lamina_dynamo", "lamina_aot_autograd", "lamina_primtorch", "lamina_inductor")
+from .config import LAYERS
 
 
 @dataclass

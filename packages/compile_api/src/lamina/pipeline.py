@@ -94,6 +94,7 @@ class Rung:
             prims = import_stage("prims")
             with events.timed("prims", "decompose", role):
                 lowered = prims.decompose(gm, "prims")
+            events.emit("prims", "decomposed graph", lowered)
             if self.__name__ == "aot_prims":
                 return lowered.forward
             stage = "inductor"
