@@ -1,6 +1,6 @@
 """All prims as attributes: ``lamina_primtorch.prims.add``. The families are the submodules."""
 
-from ..spec import PRIMS as _PRIMS
+from ..spec import PRIMS
 from . import creation as _creation  # noqa: F401
 from . import elementwise as _elementwise  # noqa: F401
 from . import extern as _extern  # noqa: F401
@@ -9,6 +9,6 @@ from . import reduction as _reduction  # noqa: F401
 from . import shape as _shape  # noqa: F401
 from . import view as _view  # noqa: F401
 
-for _clash in _PRIMS.keys() & {"creation", "elementwise", "extern", "indexing", "reduction", "shape", "view"}:
+for _clash in PRIMS.keys() & {"creation", "elementwise", "extern", "indexing", "reduction", "shape", "view"}:
     raise ValueError(f"prim {_clash!r} has the name of a family module")
-globals().update(_PRIMS)
+globals().update(PRIMS)

@@ -109,11 +109,18 @@ def like(args: tuple, kwargs: dict) -> TensorMeta:
     )
 
 
-@rule("bernoulli.p", "bernoulli.default", "uniform.default", "exponential.default", "normal_functional.default")
+@rule("bernoulli.p", "uniform.default", "exponential.default", "normal_functional.default")
 def random_like(args: tuple, kwargs: dict) -> TensorMeta:
     x = args[0]
     shape = tuple(x.shape)
     return TensorMeta(shape, strides.like(shape, x.stride()), x.dtype, x.device)
+
+
+@rule("bernoulli.default")
+def bernoulli(args: tuple, kwargs: dict) -> TensorMeta:
+    x = args[0]
+    shape = tuple(x.shape)
+    return TensorMeta(shape, strides.contiguous(shape), x.dtype, x.device)
 
 
 @rule("new_zeros.default", "new_ones.default", "new_empty.default", "new_full.default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -80,9 +81,24 @@ def dot(a: Any, b: Any) -> TensorMeta:
 
 
 def _conv_last(x: Any, weight: Any) -> bool:
-    if x.dtype is torch.float64 or len(x.shape) not in (4, 5):
+    """True if eager's CPU convolution answers in channels-last; 1-d convolutions are run as 2-d ones of height 1."""
+    if x.dtype is torch.float64 or len(x.shape) not in (3, 4, 5):
         return False
-    return strides.suggests_channels_last(x.shape, x.stride()) or strides.suggests_channels_last(weight.shape, weight.stride())
+    for t in (x, weight):
+        shape, stride = tuple(t.shape), tuple(t.stride())
+        if len(shape) == 3:
+            shape, stride = (*shape[:2], 1, shape[2]), (*stride[:2], shape[2] * stride[2], stride[2])
+        if strides.suggests_channels_last(shape, stride):
+            return True
+    return False
+
+
+def _conv_stride(shape: tuple, last: bool) -> tuple:
+    if not last:
+        return strides.contiguous(shape)
+    if len(shape) == 3:
+        return (shape[1] * shape[2], 1, shape[1])
+    return strides.channels_last(shape)
 
 
 @signed("convolution.default")
@@ -113,7 +129,7 @@ def convolution(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: 
     if any(type(n) is int and n <= 0 for n in out):
         raise NotImplementedError
     shape = tuple(out)
-    return TensorMeta(shape, strides.channels_last(shape) if _conv_last(x, w) else strides.contiguous(shape), x.dtype, x.device)
+    return TensorMeta(shape, _conv_stride(shape, _conv_last(x, w)), x.dtype, x.device)
 
 
 @signed("convolution_backward.default")
@@ -302,14 +318,21 @@ def nll_loss2d_forward(x: Any, target: Any, weight: Any, reduction: int, ignore_
     return _fresh(x, tuple(target.shape) if reduction == 0 else ()), _fresh(x, ())
 
 
+@lru_cache(None)
+def _sdpa_keeps_layout() -> bool:
+    """Whether this torch gives attention outputs the layout of the query (older ones always transpose); asked once, of torch."""
+    q = torch.zeros(1, 2, 3, 1)
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(q, q, q)[0].stride() == q.stride()
+
+
 @rule("_scaled_dot_product_flash_attention_for_cpu.default")
 def sdpa_cpu(args: tuple, kwargs: dict) -> tuple:
     q, k, v = args[:3]
-    if len(q.shape) != 4:
+    if len(q.shape) != 4 or q.shape[3] != v.shape[3] or q.device.type != "cpu":
         raise NotImplementedError
-    b, h, n, _ = q.shape
-    d = v.shape[3]
-    out = TensorMeta((b, h, n, d), (n * h * d, d, h * d, 1), q.dtype, q.device)
+    b, h, n, d = shape = tuple(q.shape)
+    keep = _sdpa_keeps_layout()
+    out = TensorMeta(shape, strides.like(shape, q.stride()) if keep else (n * h * d, d, h * d, 1), q.dtype, q.device)
     acc = torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
     return out, TensorMeta((b, h, n), (n * h, 1, h), acc, q.device)
 

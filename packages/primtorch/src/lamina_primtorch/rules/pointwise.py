@@ -35,14 +35,18 @@ def device_of(tensors: list) -> torch.device:
     return device
 
 
-def pointwise(tensors: list, dtype: torch.dtype, common: torch.dtype | None = None) -> TensorMeta:
-    """Metadata of an elementwise result. ``common`` is the type operands are converted to first, where that matters for strides."""
+def pointwise(tensors: list, dtype: torch.dtype, common: torch.dtype | None = None, number: bool = False) -> TensorMeta:
+    """Metadata of an elementwise result.
+
+    common  the type operands are converted to first, where that matters for strides
+    number  one more operand is a Python number: eager's iterator sees a 0-dim tensor and leaves its fast path
+    """
     if len(tensors) == 1:
         t = tensors[0]
         shape = tuple(t.shape)
         stride = tuple(t.stride())
-        if stride != strides.contiguous(shape):
-            stride = strides.elementwise(shape, [(shape, stride)])
+        if stride != strides.contiguous(shape) or (number and strides.has_zero(shape)):
+            stride = strides.elementwise(shape, [(shape, stride), ((), ())] if number else [(shape, stride)])
         return TensorMeta(shape, stride, dtype, t.device)
     shapes = [tuple(t.shape) for t in tensors]
     shape = strides.broadcast(*shapes)
@@ -89,7 +93,7 @@ UNARY = {
     " erfinv lgamma digamma sigmoid reciprocal i0 special_i0e special_i1 special_i1e special_ndtri special_log_ndtr special_erfcx"
     " special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr special_airy_ai sinc",
     "nobool": "neg",
-    "any": "fill.Scalar fill.Tensor zero sgn nan_to_num",
+    "any": "sgn",
     "nocomplex": "floor ceil trunc round sign relu",
     "floatonly": "hardsigmoid hardswish silu elu leaky_relu gelu mish softplus round.decimals frac",
     "int": "bitwise_not",
@@ -97,6 +101,20 @@ UNARY = {
 }
 for _kind, _names in UNARY.items():
     rule(*(n if "." in n else n + ".default" for n in _names.split()))(_unary(_kind))
+
+
+@rule("fill.Scalar", "fill.Tensor", "zero.default", "nan_to_num.default")
+def _kept(args: tuple, kwargs: dict) -> TensorMeta:
+    t = args[0]
+    shape = tuple(t.shape)
+    return TensorMeta(shape, strides.like(shape, t.stride()), t.dtype, t.device)
+
+
+@rule("hardtanh.default")
+def _hardtanh(args: tuple, kwargs: dict) -> TensorMeta:
+    if args[0].dtype in COMPLEX or args[0].dtype is BOOL:
+        raise NotImplementedError
+    return _kept(args, kwargs)
 
 
 @rule("abs.default")
@@ -126,13 +144,14 @@ def _binary(kind: str) -> Callable[[tuple, dict], Any]:
                 dtype = result_type((a, b))
             tensors = [a, b]
             common = dtype
+        number = len(tensors) == 1
         if kind == "default":
             pass
         elif kind == "float":
             dtype = to_inexact(dtype)
             common = dtype
         elif kind == "bool":
-            return pointwise(tensors, BOOL, common)
+            return pointwise(tensors, BOOL, common, number)
         elif kind == "arith":
             if dtype is BOOL or (kwargs and kwargs.get("alpha", 1) != 1 and not isinstance(kwargs["alpha"], int)):
                 if dtype is BOOL or dtype not in INEXACT:
@@ -151,7 +170,7 @@ def _binary(kind: str) -> Callable[[tuple, dict], Any]:
         elif kind == "realnobool":
             if dtype in COMPLEX or dtype is BOOL:
                 raise NotImplementedError
-        return pointwise(tensors, dtype, common)
+        return pointwise(tensors, dtype, common, number)
 
     return run
 
@@ -185,7 +204,7 @@ def _add(args: tuple, kwargs: dict) -> TensorMeta:
     alpha = args[2] if len(args) > 2 else kwargs.get("alpha", 1)
     if type(alpha) is not int and dtype not in INEXACT:
         raise NotImplementedError
-    return pointwise(tensors, dtype, dtype)
+    return pointwise(tensors, dtype, dtype, len(tensors) == 1)
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
@@ -195,7 +214,8 @@ def _div_mode(args: tuple, kwargs: dict) -> TensorMeta:
         dtype = to_inexact(dtype)
     elif dtype is BOOL or dtype in COMPLEX:
         raise NotImplementedError
-    return pointwise(tensors_of(args[:2]), dtype, dtype)
+    tensors = tensors_of(args[:2])
+    return pointwise(tensors, dtype, dtype, len(tensors) == 1)
 
 
 @rule("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
@@ -206,6 +226,8 @@ def _pow(args: tuple, kwargs: dict) -> TensorMeta:
         raise NotImplementedError
     if hasattr(a, "dtype") and not hasattr(b, "dtype") and b == 0 and dtype is not a.dtype:
         raise NotImplementedError
+    if not hasattr(a, "dtype"):
+        return TensorMeta(tuple(b.shape), strides.contiguous(b.shape), dtype, b.device)
     return pointwise(tensors_of((a, b)), dtype, dtype)
 
 
@@ -219,7 +241,7 @@ def _where(args: tuple, kwargs: dict) -> TensorMeta:
     return got
 
 
-@rule("clamp.default", "hardtanh.default", "clamp_min.default", "clamp_max.default", "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+@rule("clamp.default", "clamp_min.default", "clamp_max.default", "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
 def _clamp(args: tuple, kwargs: dict) -> TensorMeta:
     operands = [*args, *kwargs.values()]
     dtype = result_type(operands)
@@ -256,14 +278,12 @@ def _masked_fill(args: tuple, kwargs: dict) -> TensorMeta:
     if mask.dtype is not BOOL:
         raise NotImplementedError
     shape = strides.broadcast(tuple(x.shape), tuple(mask.shape))
-    if shape == tuple(x.shape):  # a clone that keeps x's layout, then written in place
-        return TensorMeta(shape, strides.like(shape, x.stride()), x.dtype, x.device)
-    raise NotImplementedError
+    return TensorMeta(shape, strides.contiguous(shape), x.dtype, x.device)
 
 
 BACKWARD = (
     "threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward hardtanh_backward hardswish_backward"
-    " hardsigmoid_backward leaky_relu_backward elu_backward softplus_backward mish_backward"
+    " hardsigmoid_backward leaky_relu_backward softplus_backward mish_backward"
 )
 
 
@@ -274,9 +294,9 @@ def _backward(args: tuple, kwargs: dict) -> TensorMeta:
     return pointwise([a, b], dtype, dtype)
 
 
-@rule("log_sigmoid_forward.default")
-def _log_sigmoid(args: tuple, kwargs: dict) -> tuple:
-    raise NotImplementedError
+@rule("elu_backward.default")
+def _elu_backward(args: tuple, kwargs: dict) -> TensorMeta:
+    return _backward((args[0], args[5]), {})
 
 
 @rule("mse_loss.default", "smooth_l1_loss.default", "huber_loss.default", "soft_margin_loss.default")
@@ -298,4 +318,4 @@ def _mse_backward(args: tuple, kwargs: dict) -> TensorMeta:
     shape = strides.broadcast(tuple(a.shape), tuple(b.shape), tuple(grad.shape))
     if tuple(a.shape) != shape:
         raise NotImplementedError
-    return TensorMeta(shape, strides.like(shape, a.stride()), a.dtype, a.device)
+    return TensorMeta(shape, strides.contiguous(shape), a.dtype, a.device)

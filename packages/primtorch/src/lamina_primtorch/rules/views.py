@@ -294,11 +294,6 @@ def diagonal_backward(grad: Any, sizes: Any, *_: Any) -> TensorMeta:
     return _fresh(grad, tuple(sizes))
 
 
-@signed("slice_scatter.default", "select_scatter.default", "diagonal_scatter.default")
-def scatter_view(x: Any, src: Any, *_: Any, **__: Any) -> TensorMeta:
-    raise NotImplementedError
-
-
 @signed("cat.default")
 def cat(tensors: Any, dim: int = 0) -> TensorMeta:
     if not tensors:
@@ -380,11 +375,6 @@ def repeat(x: Any, repeats: Any) -> TensorMeta:
         raise NotImplementedError
     shape = (1,) * (len(repeats) - len(shape)) + shape
     return _fresh(x, tuple(n * r for n, r in zip(shape, repeats)))
-
-
-@signed("roll.default")
-def roll(x: Any, shifts: Any, dims: Any = ()) -> TensorMeta:
-    raise NotImplementedError
 
 
 @signed("tril.default", "triu.default")
