@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 disabled_torch_function = torch._C._disabled_torch_function_impl  # turns __torch_function__ off on the trace tensor
 below_autograd = torch._C._AutoDispatchBelowAutograd  # guard: kernels run without autograd and without view tracking
@@ -20,6 +21,13 @@ is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor  # tensor 
 set_grad_enabled = torch._C._set_grad_enabled  # grad-mode setter that a captured graph may contain
 disable_torch_dispatch = torch._C._DisableTorchDispatch  # guard: calls go straight to the backend kernel
 make_wrapper = torch.Tensor._make_wrapper_subclass  # a tensor with metadata and no data
+
+
+def run_backward(outputs: tuple, grad_outputs: tuple, inputs: tuple) -> tuple:
+    """`torch.autograd.grad(..., allow_unused=True)` straight at the engine (the public function imports sympy)."""
+    engine = torch.autograd.Variable._execution_engine
+    return engine.run_backward(outputs, grad_outputs, False, False, inputs, allow_unreachable=True,
+                               accumulate_grad=False)
 
 
 def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:
@@ -55,8 +63,13 @@ def register_names(graph: fx.Graph) -> None:
             used[node.name] = None
 
 
-def exclude_mode_from_capture(cls: type) -> type:
-    """Mark a TorchDispatchMode as one that torch's own capture need not know (else making it imports that package)."""
-    cls._should_skip_dynamo = classmethod(lambda cls: False)  # type: ignore[attr-defined]
-    cls.ignore_compile_internals = classmethod(lambda cls: True)  # type: ignore[attr-defined]
-    return cls
+class DispatchMode(TorchDispatchMode):
+    """A TorchDispatchMode that torch's own capture need not know (else making one imports that package)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True

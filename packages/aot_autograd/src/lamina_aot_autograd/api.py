@@ -117,6 +117,7 @@ def eager_call(gm: fx.GraphModule, error: Exception) -> Callable:
             raise TraceError(f"tracing failed where eager works: {error!r}") from error
         return result
 
+    call.error = error  # type: ignore[attr-defined]
     call.reason = str(error)  # type: ignore[attr-defined]
     call.aliasing_assumptions = ()  # type: ignore[attr-defined]
     return call

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import printing
-from ._torch import DisableAutocast, exclude_mode_from_capture, lazy_graph_module, register_names
+from ._torch import DisableAutocast, DispatchMode, lazy_graph_module, register_names, run_backward
 from .collect_metadata import classify_outputs, describe_inputs, mutation_of
 from .descriptors import InputDesc, OutputDesc
 from .errors import UnsupportedError
@@ -264,13 +263,12 @@ class _Trace:
             grad_outputs.append(root)
         _move_placeholders_first(self.graph)
         with DisableAutocast(), tracer:
-            results = torch.autograd.grad([tensors[i] for i in tangents], [self.leaves[i] for i in grad_inputs],
-                                          grad_outputs, allow_unused=True)
+            results = run_backward(tuple(tensors[i] for i in tangents), tuple(grad_outputs),
+                                   tuple(self.leaves[i] for i in grad_inputs))
         return [None if grad is None else tracer.lower(grad) for grad in results]
 
 
-@exclude_mode_from_capture
-class _SameValue(TorchDispatchMode):
+class _SameValue(DispatchMode):
     """Runs one clone as an alias: a new tensor object of the same storage, no graph node."""
 
     def __init__(self, storage: Storage) -> None:

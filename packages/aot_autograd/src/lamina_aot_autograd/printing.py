@@ -27,7 +27,7 @@ def code_of(gm: fx.GraphModule, name: str, seconds: float = 0.0) -> str:
         if key not in ("torch", "device", "inf", "nan", "math", "operator"):
             module = getattr(value, "__module__", None)
             qualified = getattr(value, "__qualname__", None)
-            if module and qualified and "<locals>" not in qualified:
+            if module and qualified and key != "NoneType" and "<locals>" not in qualified:
                 lines.append(f"from {module} import {qualified.split('.')[0]}  # as {key}")
     source = code.src.strip().replace("def forward(self, ", f"def {name}(").replace("def forward(self", f"def {name}(")
     constants = [n.target for n in gm.graph.nodes if n.op == "get_attr"]

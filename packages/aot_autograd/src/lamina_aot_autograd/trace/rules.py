@@ -564,17 +564,40 @@ def _embedding_backward(args: tuple, kwargs: dict) -> tuple:
     return (shape, contiguous(shape), grad.dtype, grad.device)
 
 
+def suggests_channels_last(shape: Any, stride: Any) -> bool:
+    """Eager's test for a 4-d tensor laid out with channels innermost (ambiguous sizes of 1 count as not)."""
+    if len(shape) != 4 or stride[1] == 0:
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        if shape[dim] == 0 or stride[dim] < least:
+            return False
+        if dim == 0 and least == stride[1]:
+            return False
+        least = stride[dim]
+        if shape[dim] > 1:
+            least = least * shape[dim]
+    return True
+
+
+def _convolution_strides(shape: tuple, operands: tuple) -> tuple:
+    """Strides of a convolution's results: channels innermost when the input or the weight is laid out so."""
+    if len(shape) == 4:
+        if any(suggests_channels_last(t.shape, t.stride()) for t in operands):
+            n, c, h, w = shape
+            return (h * w * c, 1, w * c, c)
+    elif any(not is_contiguous(tuple(t.shape), t.stride()) or t.stride()[1] == 1 and t.shape[1] != 1 for t in operands):
+        raise NotImplementedError
+    return contiguous(shape)
+
+
 @_rule(aten.convolution.default)
 def _convolution(args: tuple, kwargs: dict) -> tuple:
     t, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
     dims = len(weight.shape) - 2
-    if len(t.shape) != dims + 2 or transposed or dims != 2 or t.shape[1] != weight.shape[1] * groups:
+    if len(t.shape) != dims + 2 or transposed or t.shape[1] != weight.shape[1] * groups:
         raise NotImplementedError
     if t.dtype is not weight.dtype or (bias is not None and bias.dtype is not t.dtype) or 0 in t.shape:
-        raise NotImplementedError
-    if not is_contiguous(tuple(t.shape), t.stride()) or not is_contiguous(tuple(weight.shape), weight.stride()):
-        raise NotImplementedError
-    if _is_channels_last(tuple(t.shape), t.stride()) or _is_channels_last(tuple(weight.shape), weight.stride()):
         raise NotImplementedError
 
     def at(values: Any, i: int) -> Any:
@@ -587,24 +610,23 @@ def _convolution(args: tuple, kwargs: dict) -> tuple:
         if size <= 0:
             raise NotImplementedError
         shape.append(size)
-    return (tuple(shape), contiguous(shape), t.dtype, t.device)
+    result = tuple(shape)
+    return (result, _convolution_strides(result, (t, weight)), t.dtype, t.device)
 
 
 @_rule(aten.convolution_backward.default)
 def _convolution_backward(args: tuple, kwargs: dict) -> tuple:
     grad, t, weight, bias_sizes = args[:4]
-    mask = args[10]
-    for x in (grad, t, weight):
+    transposed, mask = args[7], args[10]
+    if transposed or any(x.dtype is not t.dtype for x in (grad, weight)) or 0 in t.shape:
+        raise NotImplementedError
+
+    def like(x: Tensor) -> tuple:
         shape = tuple(x.shape)
-        if not is_contiguous(shape, x.stride()) or _is_channels_last(shape, x.stride()) or x.dtype is not t.dtype:
-            raise NotImplementedError
-    dx = (tuple(t.shape), contiguous(t.shape), t.dtype, t.device) if mask[0] else None
-    dw = (tuple(weight.shape), contiguous(weight.shape), weight.dtype, t.device) if mask[1] else None
-    db = None
-    if mask[2]:
-        sizes = (grad.shape[1],)
-        db = (sizes, (1,), t.dtype, t.device)
-    return (dx, dw, db)
+        return (shape, _convolution_strides(shape, (t, weight)), x.dtype, x.device)
+
+    db = ((grad.shape[1],), (1,), t.dtype, t.device) if mask[2] else None
+    return (like(t) if mask[0] else None, like(weight) if mask[1] else None, db)
 
 
 def _batch_stats(t: Tensor) -> tuple:

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._torch import append_node, current_autograd_node, exclude_mode_from_capture, next_sequence_nr
+from .._torch import DispatchMode, append_node, current_autograd_node, next_sequence_nr
 from ..errors import DataDependentError, UnsupportedError
 from ..functionalize import read_step, write
 from . import op_info
@@ -33,8 +32,7 @@ def is_single(meta: Any) -> bool:
     return len(meta) == 4 and isinstance(meta[2], torch.dtype)
 
 
-@exclude_mode_from_capture
-class Tracer(TorchDispatchMode):
+class Tracer(DispatchMode):
     """Records into `graph`. `constants` maps attribute names to real tensors that the graph reads by get_attr.
 
     source_meta: meta of the captured node that runs now; phase: "forward" or "backward";
@@ -213,7 +211,7 @@ class Tracer(TorchDispatchMode):
         graph_kwargs = {k: lower(v) for k, v in kwargs.items()} if kwargs else kwargs
         if kwargs.get("generator") is not None:
             raise UnsupportedError("a random op with a generator of its own")
-        if type(meta) is tuple and is_single(meta):
+        if isinstance(meta, tuple) and is_single(meta):
             node = self.record(info.base, info.func, graph_args, graph_kwargs, make_value(*meta))
             return self.fresh(node, meta)
         node = self.record(info.base, info.func, graph_args, graph_kwargs,
@@ -298,7 +296,7 @@ class Tracer(TorchDispatchMode):
         if type(targets) is not TraceTensor:
             targets = self.constant(targets)
         meta = self.results(pure, args, kwargs)
-        if not (type(meta) is tuple and is_single(meta)):
+        if not (isinstance(meta, tuple) and is_single(meta)):
             raise UnsupportedError(f"{info.func} has several results")
         node = self._record_call(pure, args, kwargs, make_value(*meta))
         self._store(targets, node, meta)
@@ -338,7 +336,7 @@ class Tracer(TorchDispatchMode):
         rest = {k: v for k, v in kwargs.items() if k not in info.mutated}
         pure = op_info.lookup(info.functional)
         metas = self.results(pure, args, rest)
-        single = type(metas) is tuple and is_single(metas)
+        single = isinstance(metas, tuple) and is_single(metas)
         if single:
             metas = (metas,)
         node = self._record_call(pure, args, rest, make_value(*metas[0]) if single else [make_value(*m) for m in metas])

@@ -11,10 +11,12 @@ from .._torch import set_version_counter
 
 def write_back(tensor: torch.Tensor, value: torch.Tensor, bumps: int) -> None:
     """`tensor.copy_(value)`, recorded by autograd when grad mode is on; the version counter moves by `bumps` in all."""
+    if bumps == 1 or tensor.is_inference():
+        tensor.copy_(value)
+        return
     before = tensor._version
     tensor.copy_(value)
-    if bumps > 1:
-        set_version_counter((tensor,), (before + bumps,))
+    set_version_counter((tensor,), (before + bumps,))
 
 
 def write_back_untracked(tensor: torch.Tensor, value: torch.Tensor, bumps: int) -> None:
@@ -26,9 +28,9 @@ def write_back_untracked(tensor: torch.Tensor, value: torch.Tensor, bumps: int) 
 def write_back_many(tensors: list[torch.Tensor], values: list[torch.Tensor], bumps: tuple[int, ...]) -> None:
     """Many writes outside autograd in one call."""
     with torch.no_grad():
-        versions = [t._version for t in tensors] if any(b != 1 for b in bumps) else None
+        if any(t.is_inference() for t in tensors):
+            torch._foreach_copy_(tensors, values)
+            return
+        versions = tuple(t._version + b for t, b in zip(tensors, bumps, strict=True))
         torch._foreach_copy_(tensors, values)
-        if versions is not None:
-            set_version_counter(tuple(tensors), tuple(v + b for v, b in zip(versions, bumps, strict=True)))
-
-
+        set_version_counter(tuple(tensors), versions)

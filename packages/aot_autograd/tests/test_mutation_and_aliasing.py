@@ -1,0 +1,331 @@
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+
+
+def set_data(tensor, value):
+    tensor.data = value
+
+
+def leaf(*shape, grad=True, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_(grad)
+
+
+def nonleaf(*shape, seed=0):
+    base = leaf(*shape, seed=seed)
+    out = base * 1
+    out.test_leaves = [base]
+    return out
+
+
+def test_linear_relu(h):
+    h.compare(lambda x, w, b: (F.relu(F.linear(x, w, b)) * 2, x.sum()),
+              lambda: [leaf(4, 8, grad=False), leaf(3, 8, seed=1), leaf(3, seed=2)])
+
+
+def test_mutated_input_without_grad(h):
+    def fn(x, y):
+        x.add_(1)
+        x.mul_(2)
+        return x + y, x.sum()
+
+    h.compare(fn, lambda: [leaf(4, grad=False), leaf(4, seed=1)])
+
+
+def test_mutated_nonleaf_with_grad(h):
+    def fn(x, w):
+        y = x * 3
+        x.mul_(w)
+        return y + x, x
+
+    h.compare(fn, lambda: [nonleaf(4), leaf(4, seed=1)])
+
+
+def test_write_through_views(h):
+    def fn(x, y):
+        a = x.view(2, 6)
+        a[:, ::2].add_(y)
+        a.t()[1].mul_(3)
+        x[0, 1:3].zero_()
+        p = x.permute(1, 0)
+        p.sub_(1)
+        return x * 2, a.sum()
+
+    h.compare(fn, lambda: [leaf(3, 4, grad=False), leaf(3, seed=1)])
+    h.compare(fn, lambda: [nonleaf(3, 4), leaf(3, seed=1)])
+
+
+def test_split_unbind_writes(h):
+    def fn(x):
+        y = x * 1
+        c = y.chunk(3)
+        c[1].add_(1)
+        d = y.unbind(1)
+        d[0].mul_(2)
+        y.diagonal().fill_(5.0)
+        return y, c[1] + 1
+
+    h.compare(fn, lambda: [leaf(6, 4, grad=False)])
+
+
+def test_outputs_alias_inputs(h):
+    def fn(x):
+        return x.view(-1), x[1], x.t(), x, x.detach()
+
+    h.compare(fn, lambda: [leaf(2, 3)])
+    c = h.compare(fn, lambda: [nonleaf(2, 3)])
+    x = nonleaf(2, 3)
+    flat, row, tr, same, _ = c(x)
+    flat.mul_(2)
+    row.add_(1)
+    assert same is x
+    (x.pow(2).sum() + tr.sum()).backward()
+    y = nonleaf(2, 3)
+    flat, row, tr, same = y.view(-1), y[1], y.t(), y
+    flat.mul_(2)
+    row.add_(1)
+    (y.pow(2).sum() + tr.sum()).backward()
+    assert torch.equal(x, y)
+    assert torch.equal(x.test_leaves[0].grad, y.test_leaves[0].grad)
+
+
+def test_outputs_alias_each_other(h):
+    def fn(x):
+        y = x * 2
+        return y, y.view(-1), y[0], y.detach()
+
+    h.compare(fn, lambda: [leaf(2, 3)])
+
+    def views_only(x):
+        y = x * 2
+        return y.view(-1), y[0]
+
+    h.compare(views_only, lambda: [leaf(2, 3)])
+    c = h.compile_fn(views_only, [leaf(2, 3)])
+    flat, row = c(leaf(2, 3))
+    row.mul_(10)
+    assert torch.equal(flat[:3], row)
+
+
+def test_same_output_twice(h):
+    h.compare(lambda x: (x, x, x + 1), lambda: [leaf(3)])
+
+    def fn(x):
+        y = x + 1
+        return y, y
+
+    h.compare(fn, lambda: [leaf(3)])
+
+
+def test_output_equal_to_unchanged_input_value(h):
+    def fn(x, y):
+        z = torch.empty_like(x)
+        z.copy_(x)
+        y.copy_(x)
+        return z, z.view(-1)
+
+    h.compare(fn, lambda: [leaf(2, 2, grad=False), leaf(2, 2, grad=False, seed=1)])
+
+
+def test_swap(h):
+    def fn(x, y):
+        t = x.clone()
+        x.copy_(y)
+        y.copy_(t)
+        return (x + y,)
+
+    h.compare(fn, lambda: [leaf(3, grad=False), leaf(3, grad=False, seed=1)])
+
+
+def test_leaf_write_raises_as_eager(h):
+    gm = h.trace(lambda x: (x.mul_(2),))
+    c = h.compile_fn(gm, [leaf(3)])
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        c(leaf(3))
+
+
+def test_no_grad_write_to_leaf(h):
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.call_method("add_", (x, y))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output((graph.call_function(torch.mul, (x, y)), x))
+    h.compare(fx.GraphModule(torch.nn.Module(), graph), lambda: [leaf(3), leaf(3, grad=False, seed=1)])
+
+
+def test_overlapping_inputs_on_a_later_call(h):
+    def fn(x, y):
+        x.sub_(3)
+        return y * x, y.sum()
+
+    c = h.compile_fn(fn, [torch.ones(5), torch.full((5,), 2.0)])
+    assert c.aliasing_assumptions == ((0, 1),)
+    assert c(torch.ones(5), torch.full((5,), 2.0))[0].tolist() == [-4.0] * 5
+    for _ in range(2):
+        b0, b1 = torch.arange(9.0), torch.arange(9.0)
+        want, got = fn(b0[1:6], b0[3:8]), c(b1[1:6], b1[3:8])
+        assert torch.equal(want[0], got[0]) and torch.equal(want[1], got[1]) and torch.equal(b0, b1)
+    t = torch.ones(5)
+    assert c(t, t)[0].tolist() == [4.0] * 5
+    assert len(c.entries) == 3
+
+
+def test_overlapping_view_returned(h):
+    for fn in (lambda a, b: (a.mul_(3), b[-1])[1], lambda a, b: (a.mul_(3), b.reshape(-1))[1]):
+        for slices in (lambda t: (t[:4], t[2:]), lambda t: (t, t[2:])):
+            e = torch.arange(20.0).reshape(5, 4)
+            g = e.clone()
+            c = h.compile_fn(fn, list(slices(g)))
+            want, got = fn(*slices(e)), c(*slices(g))
+            assert torch.equal(want, got) and torch.equal(e, g)
+            want.zero_(), got.zero_()
+            assert torch.equal(e, g)
+
+
+def test_overlapping_inputs_with_gradient(h):
+    def fn(a, b, w):
+        a.mul_(w)
+        return a + b, b * 2
+
+    def run(f):
+        base = leaf(6)
+        w = leaf(4, seed=1)
+        x = base * 1
+        out = f(x[:4], x[2:], w)
+        (out[0].sum() + (out[1] * out[1]).sum() + x.sum()).backward()
+        return base.grad, w.grad, x.detach(), out[0].detach()
+
+    def compiled(a, b, w):
+        return h.compile_fn(fn, [a, b, w])(a, b, w)
+
+    for want, got in zip(run(fn), run(compiled), strict=True):
+        assert torch.allclose(want, got)
+
+
+def test_batch_norm_statistics(h):
+    def fn(x, w, b, mean, var):
+        y = F.batch_norm(x, mean, var, w, b, training=True, momentum=0.1)
+        return (F.relu(y),)
+
+    h.compare(fn, lambda: [leaf(4, 3, 5, 5, grad=False), leaf(3, seed=1), leaf(3, seed=2), torch.zeros(3),
+                           torch.ones(3)])
+
+
+def test_in_place_dtype_and_errors(h):
+    def fn(x, y):
+        x.add_(y)
+        return (x.to(torch.float64),)
+
+    h.compare(fn, lambda: [torch.ones(3, dtype=torch.float32), torch.ones(3, dtype=torch.float64)])
+    c = h.compile_fn(fn, [torch.ones(3, dtype=torch.int64), torch.ones(3)])
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        c(torch.ones(3, dtype=torch.int64), torch.ones(3))
+
+
+def test_object_methods_split_the_graph(h):
+    def fn(x, y):
+        k = x * y
+        k.retain_grad()
+        y.retain_grad()
+        return (k * k).sum() + y.sum(), k
+
+    def run(f):
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        y = torch.cos(x)
+        loss, k = f(x, y)
+        loss.backward()
+        return k.grad, y.grad, x.grad
+
+    gm = h.trace(fn)
+    for want, got in zip(run(fn), run(lambda *a: h.compile_fn(gm, a)(*a)), strict=True):
+        assert torch.allclose(want, got)
+
+
+def test_resize_of_a_view(h):
+    def fn(x):
+        owner = x.exp()
+        other = owner.reshape(owner.shape)
+        other.resize_(9)
+        other.fill_(2.0)
+        return owner * 3, other
+
+    for n in (1, 4):
+        want, got = fn(torch.zeros(n)), h.compile_fn(fn, [torch.zeros(n)])(torch.zeros(n))
+        assert torch.equal(want[0], got[0]) and torch.equal(want[1], got[1])
+
+
+def test_set_and_data(h):
+    def fn(p, q, new):
+        p.data = new * 2
+        with torch.no_grad():
+            q.set_(new + 1)
+        return p * 3, q * 3
+
+    a = [torch.zeros(2), torch.zeros(2), torch.ones(3)]
+    b = [torch.zeros(2), torch.zeros(2), torch.ones(3)]
+    graph = fx.Graph()
+    p, q, new = (graph.placeholder(n) for n in "pqn")
+    two = graph.call_function(torch.mul, (new, 2))
+    graph.call_function(set_data, (p, two))
+    one = graph.call_function(torch.add, (new, 1))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.call_method("set_", (q, one))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output((graph.call_function(torch.mul, (p, 3)), graph.call_function(torch.mul, (q, 3))))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    want, got = fn(*a), h.compile_fn(gm, b)(*b)
+    for w, g in zip((*want, *a), (*got, *b), strict=True):
+        assert torch.equal(w, g)
+
+
+def test_leaf_made_inside(h):
+    def fn(x):
+        w = torch.ones(3, requires_grad=True)
+        v = torch.zeros(3).requires_grad_()
+        return w, v, (x * w + v).sum()
+
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    w = graph.call_function(torch.ones, (3,), {"requires_grad": True})
+    z = graph.call_function(torch.zeros, (3,))
+    v = graph.call_method("requires_grad_", (z,))
+    y = graph.call_function(torch.add, (graph.call_function(torch.mul, (x, w)), v))
+    graph.output((w, v, graph.call_method("sum", (y,))))
+    c = h.compile_fn(fx.GraphModule(torch.nn.Module(), graph), [torch.arange(3.0)])
+    w, v, y = c(torch.arange(3.0))
+    assert w.is_leaf and v.is_leaf and w.requires_grad and v.requires_grad and y.requires_grad
+    y.backward()
+    assert w.grad.tolist() == [0.0, 1.0, 2.0] and v.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_grad_modes_decide_per_output(h):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    a = graph.call_function(torch.add, (x, 1))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    c = graph.call_function(torch.mul, (x, 2))
+    d = graph.call_function(torch.add, (c, 1))
+    v = graph.call_method("view", (x, -1))
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    e = graph.call_function(torch.mul, (a, d))
+    graph.output((a, c, d, e, v))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    h.compare(gm, lambda: [leaf(3)])
+
+
+def test_channels_last_kept(h):
+    def fn(x, w):
+        return F.relu(F.conv2d(x, w, padding=1) + x), x * 2
+
+    h.compare(fn, lambda: [leaf(2, 4, 5, 5, grad=False).to(memory_format=torch.channels_last), leaf(4, 4, 3, 3, seed=1)])
+
+
+@pytest.mark.parametrize("shape", [(0,), (), (3, 0, 2)])
+def test_empty_and_scalar(h, shape):
+    def fn(x, y):
+        x.add_(y)
+        return x * y, x.sum()
+
+    h.compare(fn, lambda: [torch.ones(shape), torch.full(shape, 2.0, requires_grad=True).mul(1).detach()])
