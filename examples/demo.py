@@ -60,14 +60,12 @@ def collect(run: Run) -> Callable[[Any], None]:
                 run.stages[name] += event.seconds
             if name == "fallback":
                 run.counts["fallbacks to eager"] += 1
-        elif name in ("graph captured", "graph break", "recompile", "cache hit", "kernel"):
+        elif name == "frame compiled":
+            run.counts["graphs"] += len(event.payload["graphs"])
+            run.counts["guards"] += len(event.payload["guards"])
+            run.stages["capture and all below"] += event.seconds
+        elif name in ("graph break", "recompile", "cache hit", "kernel"):
             run.counts[name] += 1
-            if name == "graph captured":
-                run.stages["capture"] += event.seconds
-        if isinstance(event.payload, dict) and name in ("graph captured", "frame compiled", "guards"):
-            guards = event.payload.get("guards")
-            if isinstance(guards, (list, tuple)):
-                run.counts["guard"] += len(guards)
 
     return listen
 
@@ -210,10 +208,10 @@ def report(runs: list[Run], score: str) -> str:
     stages = list(dict.fromkeys(s for r in runs for s in r.stages))
     for stage in stages:
         rows.append([f"  of it {stage}, s", *(f"{r.stages[stage]:.2f}" if r.stages else "" for r in runs)])
-    for label, key in (("graphs", "graph captured"), ("graph breaks", "graph break"), ("recompiles", "recompile"),
-                       ("guards", "guard"), ("kernels", "kernel"), ("cache hits", "cache hit"),
+    for label, key in (("graphs", "graphs"), ("graph breaks", "graph break"), ("recompiles", "recompile"),
+                       ("guards", "guards"), ("kernels", "kernel"), ("cache hits", "cache hit"),
                        ("fallbacks to eager", "fallbacks to eager")):
-        if any(r.counts[key] for r in runs) or key in ("graph captured", "graph break"):
+        if any(r.counts[key] for r in runs) or key in ("graphs", "graph break"):
             rows.append([label, *(str(r.counts[key]) if r.name == "lamina" else "" for r in runs)])
     return table(rows)
 
@@ -295,11 +293,11 @@ def text_part(args: argparse.Namespace, backend: str, device: torch.device) -> l
         growth = Run(name)
         with events.listening(collect(growth)):
             _, first = generate(writer, prompt, 4)
-            compiled = growth.counts["graph captured"]
+            compiled = growth.counts["graphs"]
             out, times = generate(writer, prompt, args.generate)
         want, _ = generate(plain, prompt, args.generate)
         steady = sorted(times)[len(times) // 2]
-        written.append((name, out, bool(torch.equal(out, want)), growth.counts["graph captured"] - compiled, steady,
+        written.append((name, out, bool(torch.equal(out, want)), growth.counts["graphs"] - compiled, steady,
                         sum(first)))
         runs.append(run)
     print(report(runs, ""))

@@ -27,7 +27,8 @@ class StandIns:
         self.dynamo = types.SimpleNamespace(
             optimize=self.optimize, reset=lambda: self.calls.append(("reset",)), list_backends=lambda: ["registered"]
         )
-        self.aot = types.SimpleNamespace(__name__="aot", aot_compile=self.aot_compile)
+        self.aot = types.SimpleNamespace(
+            __name__="aot", aot_compile=self.aot_compile, run_eagerly=lambda gm, inputs=None: gm.forward)
         self.prims = types.SimpleNamespace(__name__="prims", decompose=self.decompose)
         self.inductor = types.SimpleNamespace(__name__="inductor", compile_graph=self.compile_graph)
 

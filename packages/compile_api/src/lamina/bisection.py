@@ -190,12 +190,14 @@ def last_lowered(gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: str) -> 
 
     graphs: list[torch.fx.GraphModule] = []
 
+    aot = import_stage("aot")
+
     def keep(flat: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
         graphs.append(flat)
-        return flat.forward
+        return aot.run_eagerly(flat)
 
     try:
-        import_stage("aot").aot_compile(gm, copy_tree(list(inputs)), forward_compiler=keep, backward_compiler=keep,
+        aot.aot_compile(gm, copy_tree(list(inputs)), forward_compiler=keep, backward_compiler=keep,
                                         inference_compiler=keep)
     except Exception:
         return None

@@ -149,23 +149,20 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
                 e.fallbacks.append(str(event.payload))
             continue
         payload = event.payload if isinstance(event.payload, Mapping) else {}
-        if name == "graph captured":
+        if name == "frame compiled":
             e.seconds["capture"] = e.seconds.get("capture", 0.0) + event.seconds
             e.guards += [str(g) for g in payload.get("guards", ())]
-        elif ARTIFACTS["graph_breaks"].takes(name):
-            e.breaks.append(break_of(event.payload))
+        elif name == "graph break":
+            e.breaks.append(break_of(payload.get("record", event.payload)))
         elif ARTIFACTS["recompiles"].takes(name):
-            e.recompiles.append(text_of(event.payload))
-        elif ARTIFACTS["guards"].takes(name) or name == "frame compiled":
-            listed = payload.get("guards", ()) or ()
-            e.guards += [str(g) for g in listed] if not isinstance(listed, str) else listed.splitlines()
+            e.recompiles.append(text_of(payload.get("reason", event.payload)))
         elif ARTIFACTS["joint_graph"].takes(name):
+            report = getattr(event.payload, "report", None) or payload.get("report")
             graph = graph_in(event.payload)
-            if graph is not None:
+            if report is not None:
+                e.saved.append(str(report))
+            elif graph is not None:
                 e.joint.append(f"{event.name}\n{graph.code.strip()}")
-            for key in ("report", "saved", "recomputed"):
-                if payload.get(key):
-                    e.saved.append(f"{key}: {text_of(payload[key])}")
         elif ARTIFACTS["fusion"].takes(name):
             e.fusions.append(f"{event.name}: {text_of(event.payload)}")
         elif name == "kernel":
@@ -182,16 +179,17 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
 def break_of(payload: Any) -> Break:
     """Read a graph break's payload, a mapping or an object, whatever it calls its parts."""
 
-    def get(*names: str) -> str:
+    def get(*names: str) -> Any:
         for name in names:
             value = payload.get(name) if isinstance(payload, Mapping) else getattr(payload, name, None)
             if value:
-                return str(getattr(value, "id", value))
+                return value
         return ""
 
+    kind = get("kind", "id") or "break"
     return Break(
-        get("kind", "id") or "break",
-        get("reason", "explanation", "message") or text_of(payload),
-        get("user_line", "line", "where"),
-        get("hint"),
+        str(getattr(kind, "id", kind)),
+        str(get("reason", "message") or text_of(payload)),
+        str(get("user_line", "line", "where")),
+        str(get("hint") or getattr(kind, "hint", "")),
     )

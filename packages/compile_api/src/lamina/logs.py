@@ -6,6 +6,8 @@ numbered files (`03_joint_graph.py`), graphs as runnable scripts headed by pass 
 
 from __future__ import annotations
 
+import dis
+import io
 import itertools
 import os
 import re
@@ -23,31 +25,55 @@ from .errors import unknown
 
 @dataclass(frozen=True)
 class Artifact:
-    """One name for LAMINA_LOGS: a pattern for the names of its events and what it is good for."""
+    """One name for LAMINA_LOGS: a pattern for the names of its events, what it is good for, and which parts of the
+    payload it prints (all of it if no keys are given)."""
 
     pattern: str
     doc: str
     suffix: str = "txt"
+    keys: tuple[str, ...] = ()
 
     def takes(self, name: str) -> bool:
         """Tell whether an event of this name belongs to the artifact."""
         return re.fullmatch(self.pattern, normalised(name)) is not None
 
+    def parts(self, event: Any) -> list[Any]:
+        """Return what to print of an event, piece by piece; graphs and kernels are pieces of their own."""
+        payload = event.payload
+        if self.keys and isinstance(payload, Mapping):
+            chosen = [payload[k] for k in self.keys if payload.get(k) is not None]
+            if self.suffix == "dis":
+                return ["\n".join(f"{title}\n{bytecode_of(code)}" for title, code in zip(("before", "after"), chosen,
+                                                                                       strict=False))]
+            flat: list[Any] = []
+            for part in chosen:
+                flat += list(part) if isinstance(part, list | tuple) and self.suffix == "py" else [part]
+            return flat
+        return [] if payload is None else [payload]
+
+
+def bytecode_of(code: Any) -> str:
+    """Return a code object disassembled."""
+    out = io.StringIO()
+    dis.dis(code, file=out, depth=0)
+    return out.getvalue()
+
 
 ARTIFACTS: dict[str, Artifact] = {
-    "bytecode": Artifact(r"bytecode.*|frame translated", "bytecode before and after capture"),
-    "graph": Artifact(r"graph captured|captured graph|graph", "captured graphs of torch calls", "py"),
-    "guards": Artifact(r"guards?( built)?|guard program", "what must still hold for a compiled graph to be used"),
-    "graph_breaks": Artifact(r"graph breaks?", "each graph break: kind, line, hint"),
-    "recompiles": Artifact(r"recompiles?|guard failure|guard failed", "each recompile: guard, old and new value"),
-    "joint_graph": Artifact(r"joint( graph)?|partition(ed)?|(forward|backward|inference) graph",
+    "bytecode": Artifact(r"frame compiled", "bytecode before and after capture", "dis", ("code", "new_code")),
+    "graph": Artifact(r"frame compiled", "captured graphs of torch calls", "py", ("graphs",)),
+    "guards": Artifact(r"frame compiled|guards( built)?", "what must still hold for reuse", keys=("guards",)),
+    "graph_breaks": Artifact(r"graph break|frame skipped", "each graph break: kind, line, hint",
+                             keys=("record", "reason")),
+    "recompiles": Artifact(r"recompile|guard failure", "each recompile: guard, old and new value", keys=("reason",)),
+    "joint_graph": Artifact(r"joint( graph)?|partition|(forward|backward|inference) (graph|compiled)",
                             "functional graphs and what is saved between them", "py"),
-    "prims": Artifact(r"decomposed( graph)?", "graphs of prims", "py"),
-    "ir": Artifact(r"ir|loop level ir|lowered", "loop-level IR before and after scheduling", "py"),
+    "prims": Artifact(r"decomposed graph|kept", "graphs of prims; what was not decomposed", "py"),
+    "ir": Artifact(r"lowered( graph)?|program|ir", "loop-level IR before and after scheduling", "py"),
     "fusion": Artifact(r"fusion.*|fused", "fusions made and refused, with the reason"),
-    "output_code": Artifact(r"kernels?|output code|wrapper", "generated code", "cpp"),
+    "output_code": Artifact(r"kernel|output code|wrapper", "generated code", "cpp"),
     "cache": Artifact(r"cache.*", "cache hits and misses"),
-    "fallback": Artifact(r"fallback|extern", "work handed back to eager or to an extern op, with the reason"),
+    "fallback": Artifact(r"fallback|extern|split|retrace", "work handed back to eager, with the reason"),
     "perf": Artifact(r".*", "seconds of every step"),
 }
 
@@ -82,9 +108,14 @@ def text_of(payload: Any) -> str:
         return "\n".join(f"{k}: {_indented(text_of(v))}" for k, v in payload.items())
     if isinstance(payload, list | tuple):
         return "\n".join(text_of(v) for v in payload)
-    source = getattr(payload, "source", None)
-    if isinstance(source, str):
-        return source
+    if hasattr(payload, "kind") and hasattr(payload, "user_line"):
+        kind = payload.kind
+        return (f"{getattr(kind, 'id', kind)}: {getattr(payload, 'message', '')}\n  at {payload.user_line}\n"
+                f"  hint: {getattr(kind, 'hint', '')}")
+    for name in ("source", "code"):
+        source = getattr(payload, name, None)
+        if isinstance(source, str):
+            return source
     return str(payload)
 
 
@@ -107,7 +138,9 @@ class Printer:
                     print(f"[lamina perf] {event.stage:10} {event.name:24} {event.seconds * 1e3:9.2f} ms", file=out)
             elif ARTIFACTS[name].takes(event.name) and not str(event.name).endswith(" started"):
                 seconds = f", {event.seconds * 1e3:.1f} ms" if event.seconds else ""
-                print(f"[lamina {name}] {event.stage}: {event.name}{seconds}\n{text_of(event.payload)}", file=out)
+                text = "\n".join(text_of(part) for part in ARTIFACTS[name].parts(event))
+                if text:
+                    print(f"[lamina {name}] {event.stage}: {event.name}{seconds}\n{text}", file=out)
 
 
 class Dumper:
@@ -124,10 +157,15 @@ class Dumper:
             return
         for name, artifact in ARTIFACTS.items():
             if name != "perf" and artifact.takes(event.name):
-                break
+                for part in artifact.parts(event):
+                    self._write(name, artifact, event, part)
+
+    def _write(self, name: str, artifact: Artifact, event: Any, part: Any) -> None:
+        graph = graph_in(part)
+        if graph is not None:
+            text, suffix = runnable(graph, f"{event.stage}: {event.name}"), "py"
         else:
-            return
-        text, suffix = self._render(event, artifact.suffix)
+            text, suffix = text_of(part), "txt" if artifact.suffix in ("py", "dis") else artifact.suffix
         if not text:
             return
         mark = "//" if suffix == "cpp" else "#"
@@ -136,12 +174,6 @@ class Dumper:
             number = next(self.numbers)
         with open(os.path.join(self.folder, f"{number:03}_{name}.{suffix}"), "w") as out:
             out.write(head + text + "\n")
-
-    def _render(self, event: Any, suffix: str) -> tuple[str, str]:
-        graph = graph_in(event.payload)
-        if graph is not None:
-            return runnable(graph, f"{event.stage}: {event.name}"), "py"
-        return text_of(event.payload), "txt" if suffix == "py" else suffix
 
 
 def graph_in(payload: Any) -> torch.fx.GraphModule | None:
@@ -152,7 +184,7 @@ def graph_in(payload: Any) -> torch.fx.GraphModule | None:
         for value in payload.values():
             if isinstance(value, torch.fx.GraphModule):
                 return value
-    for name in ("gm", "graph_module", "graph"):
+    for name in ("gm", "graph_module", "graph", "forward"):
         value = getattr(payload, name, None)
         if isinstance(value, torch.fx.GraphModule):
             return value

@@ -88,15 +88,16 @@ class Rung:
     def _lower(self, role: str, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one flat ATen graph that aot_autograd made; `role` is forward, backward or inference."""
         stage = "prims"
+        run_eagerly = import_stage("aot").run_eagerly  # below autograd, autocast off: flat graphs have both written out
         try:
             if self.__name__ == "aot_eager":
-                return gm.forward
+                return run_eagerly(gm)
             prims = import_stage("prims")
             with events.timed("prims", "decompose", role):
                 lowered = prims.decompose(gm, "prims")
             events.emit("prims", "decomposed graph", lowered)
             if self.__name__ == "aot_prims":
-                return lowered.forward
+                return run_eagerly(lowered)
             stage = "inductor"
             inductor = import_stage("inductor")
             target = self.values.get("target") or ("reference" if self.__name__ == "reference" else None)
@@ -106,7 +107,7 @@ class Rung:
                 return inductor.compile_graph(lowered, example_inputs, target=target, name=role)
         except Exception as error:
             failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
-            return gm.forward
+            return run_eagerly(gm)
 
 
 def _patched(package: Any, values: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
