@@ -1,0 +1,145 @@
+"""The Triton target: kernels compiled ahead to machine code, launched through the driver from the one native function of the graph.
+
+Without a GPU, with ``TRITON_INTERPRET=1``, the same kernels run in Triton's interpreter on CPU tensors (for tests).
+"""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import build_cache, toolchain
+from ..errors import TargetUnavailable
+from ..index import Expr, evaluate
+from ..ir.program import GraphProgram, KernelCall
+from . import triton_ops
+from .kernel import KernelSpec
+from .triton_kernel import CannotGenerate, Launch, TritonKernel, generate
+
+
+def triton_version() -> str | None:
+    """Version of the installed Triton, or None."""
+    try:
+        import triton
+    except ImportError:
+        return None
+    return triton.__version__
+
+
+def is_interpreting() -> bool:
+    """True if Triton runs kernels in its interpreter in this process."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+class TritonTarget:
+    """Target for CUDA graphs. See `lamina_inductor.codegen.target.Target`."""
+
+    name = "triton"
+
+    def unavailable(self) -> str | None:
+        """None, or why Triton cannot be used here."""
+        if triton_version() is None:
+            return "Triton is not installed"
+        if is_interpreting():
+            return None
+        if not torch.cuda.is_available():
+            return "no CUDA device (set TRITON_INTERPRET=1 to run kernels in the interpreter)"
+        try:
+            toolchain.find_compiler()
+        except TargetUnavailable as e:
+            return e.message
+        return None
+
+    def can_lower(self, op: str, dtype: torch.dtype) -> str | None:
+        """None, or why an op cannot be generated in that dtype."""
+        return triton_ops.reason_against(op, dtype)
+
+    def can_generate(self, spec: KernelSpec) -> str | None:
+        """None, or why a whole kernel cannot be written in Triton."""
+        try:
+            generate(spec)
+        except CannotGenerate as e:
+            return e.message
+        return None
+
+    def build(self, program: GraphProgram, config: Any) -> Any:
+        """Generates, compiles and loads the program."""
+        kernels: dict[str, TritonKernel] = {}
+        for spec in program.kernels:
+            if spec.key() not in kernels:
+                kernels[spec.key()] = generate(_renamed(spec, f"k{len(kernels)}"))
+        if is_interpreting():
+            return InterpretedProgram(program, kernels, config)
+        from .triton_native import build_native
+
+        return build_native(program, kernels, config)
+
+
+def _renamed(spec: KernelSpec, name: str) -> KernelSpec:
+    return KernelSpec(name, spec.loops, spec.phases, spec.buffers, spec.sizes, spec.device, spec.origins)
+
+
+def cache_folder(config: Any) -> pathlib.Path:
+    """Where generated Triton modules are kept."""
+    try:
+        root = pathlib.Path(build_cache.shared_cache(getattr(config, "cache_dir", "")).root)
+    except OSError:
+        root = pathlib.Path(tempfile.mkdtemp(prefix="lamina-triton-"))
+    return root / "triton"
+
+
+def grid_of(launch: Launch, config: dict[str, int], sizes: dict[str, int]) -> tuple[int, ...]:
+    """Programs along each grid dimension; a second dimension over 65535 spills into the third."""
+    grid = []
+    for size, block in launch.grid:
+        n = int(evaluate(size, sizes)) if isinstance(size, Expr) else int(size)
+        grid.append(-(-n // config[block]) if block else n)
+    if len(grid) == 2 and grid[1] > 65535:
+        grid = [grid[0], 65535, -(-grid[1] // 65535)]
+    return tuple(grid) or (1,)
+
+
+class InterpretedProgram:
+    """Runs a program with Triton's own launcher: in the interpreter, on CPU tensors."""
+
+    def __init__(self, program: GraphProgram, kernels: dict[str, TritonKernel], config: Any) -> None:
+        from .reference import ProgramRunner
+        from .triton_module import load_module, module_text
+
+        self.source = module_text(list(kernels.values()))
+        self._kernels = kernels
+        self._module = load_module(self.source, cache_folder(config))
+        self._runner = ProgramRunner(program, self._run_kernel)
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        return self._runner(*inputs)
+
+    def _run_kernel(self, call: KernelCall, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        """`buffers`: flat tensors whose first element is the buffer's pointer."""
+        kernel = self._kernels[call.kernel.key()]
+        run_launches(self._module, kernel, kernel.configs[0], buffers, sizes)
+
+
+def run_launches(module: Any, kernel: TritonKernel, config: dict, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+    """Start every launch of `kernel` with Triton's launcher."""
+    from .triton_module import launch_config
+
+    spec = kernel.spec
+    values = dict(zip(spec.sizes, sizes))
+    if any(int(evaluate(v.size, values)) == 0 for v in spec.loops):
+        return
+    named = {b.name: t for b, t in zip(spec.arguments, buffers)}
+    device = buffers[0].device if buffers else "cpu"
+    for w in kernel.workspaces:
+        named[w.name] = torch.empty(int(evaluate(w.rows, values)), dtype=w.dtype, device=device)
+    for position, launch in enumerate(kernel.launches):
+        c = launch_config(kernel, position, config)
+        args = [values[p.name] if p.kind == "size" else named[p.name] for p in launch.params]
+        options = {} if is_interpreting() else {"num_warps": c.get("num_warps", 4)}
+        getattr(module, launch.name)[grid_of(launch, c, values)](*args, **{n: c[n] for n in launch.constexprs}, **options)

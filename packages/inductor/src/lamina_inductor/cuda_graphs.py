@@ -1,0 +1,133 @@
+"""``mode="reduce-overhead"``: replay a compiled graph's launches as one CUDA graph.
+
+Nothing is copied that need not be. A recording belongs to the addresses of the inputs it was made with: parameters and buffers keep theirs, and a caller that reuses its input
+tensors does too. An input whose address keeps changing gets a buffer of its own, and only that input is copied, once per call.
+
+What a replay hands out stays valid: a recording is replayed only when nobody holds results of its last replay any more. While someone does, another recording (a few at most) or
+the plain launches serve the call. So there is no error about memory overwritten by a later run, and never a wrong number.
+
+A graph that cannot be recorded (a CPU tensor among the inputs, an op that synchronises, symbolic sizes) runs plainly; `CudaGraphRunner.reason` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ._torch import storage_use_count
+
+MAX_RECORDINGS = 4
+MOVES_BEFORE_COPY = 2  # how often an input's address may change before it is copied into a buffer of its own
+
+
+class Recording:
+    """One captured CUDA graph with the storages of its outputs."""
+
+    def __init__(self, graph: Any, addresses: tuple, outputs: list, inputs: list) -> None:
+        self.graph = graph
+        self.addresses = addresses
+        self.outputs = outputs
+        self.inputs = inputs  # keeps what was recorded alive only where it is our own buffer
+        self.storages = [o.untyped_storage() if isinstance(o, torch.Tensor) else None for o in outputs]
+        self.base_counts = [storage_use_count(s) if s is not None else 0 for s in self.storages]
+
+    def is_free(self) -> bool:
+        """True if nobody outside holds a result of the last replay."""
+        return all(s is None or storage_use_count(s) <= n for s, n in zip(self.storages, self.base_counts))
+
+
+class CudaGraphRunner:
+    """Calls `run` plainly at first, then by replay. Outputs are new tensor objects on every call."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]], device: torch.device) -> None:
+        self._run = run
+        self._device = device
+        self._recordings: list[Recording] = []
+        self._last: tuple | None = None
+        self._moves: list[int] = []
+        self._copied: dict[int, torch.Tensor] = {}
+        self._pool: Any = None
+        self.reason: str | None = None
+        self.replays = 0
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        if self.reason is not None or torch.cuda.is_current_stream_capturing():
+            return self._run(*inputs)
+        if not self._moves:
+            why = self._refusal(inputs)
+            if why is not None:
+                self.reason = why
+                return self._run(*inputs)
+            self._moves = [0] * len(inputs)
+        addresses = self._addresses(inputs)
+        last, self._last = self._last, addresses
+        for r in self._recordings:
+            if r.addresses == addresses and r.is_free():
+                return self._replay(r, inputs)
+        if last is None:
+            return self._run(*inputs)
+        if last != addresses:
+            self._note_moves(last, addresses, inputs)
+            return self._run(*inputs)
+        if len(self._recordings) >= MAX_RECORDINGS:
+            stale = next((r for r in self._recordings if r.addresses != addresses and r.is_free()), None)
+            if stale is None:
+                return self._run(*inputs)
+            self._recordings.remove(stale)
+        return self._record(addresses, inputs)
+
+    def _refusal(self, inputs: Sequence[Any]) -> str | None:
+        for k, x in enumerate(inputs):
+            if not isinstance(x, torch.Tensor):
+                return f"input {k} is a number that may change"
+            if x.device != self._device:
+                return f"input {k} is on {x.device}, not on {self._device}"
+        return None
+
+    def _addresses(self, inputs: Sequence[torch.Tensor]) -> tuple:
+        return tuple(None if k in self._copied else x.data_ptr() for k, x in enumerate(inputs))
+
+    def _note_moves(self, last: tuple, now: tuple, inputs: Sequence[torch.Tensor]) -> None:
+        for k, (a, b) in enumerate(zip(last, now)):
+            if a != b:
+                self._moves[k] += 1
+                if self._moves[k] >= MOVES_BEFORE_COPY:
+                    x = inputs[k]
+                    self._copied[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+                    self._recordings.clear()
+                    self._last = None
+
+    def _fill(self, inputs: Sequence[torch.Tensor]) -> None:
+        for k, buffer in self._copied.items():
+            buffer.copy_(inputs[k])
+
+    def _actual(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [self._copied.get(k, x) for k, x in enumerate(inputs)]
+
+    def _record(self, addresses: tuple, inputs: Sequence[torch.Tensor]) -> Sequence[Any]:
+        self._fill(inputs)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool):
+                outputs = list(self._run(*self._actual(inputs)))
+        except RuntimeError as e:
+            self.reason = f"recording failed: {str(e).splitlines()[0][:200]}"
+            torch.cuda.synchronize()
+            return self._run(*inputs)
+        if self._pool is None:
+            self._pool = graph.pool()
+        aliases = {x.untyped_storage().data_ptr() for x in inputs}
+        if any(isinstance(o, torch.Tensor) and o.untyped_storage().data_ptr() in aliases for o in outputs):
+            self.reason = "an output shares memory with an input"
+            return self._run(*inputs)
+        recording = Recording(graph, addresses, outputs, list(self._copied.values()))
+        self._recordings.append(recording)
+        return self._replay(recording, inputs)
+
+    def _replay(self, r: Recording, inputs: Sequence[torch.Tensor]) -> Sequence[Any]:
+        self._fill(inputs)
+        r.graph.replay()
+        self.replays += 1
+        return [o.detach() if isinstance(o, torch.Tensor) else o for o in r.outputs]
