@@ -331,7 +331,7 @@ class ReferenceProgram:
                 pointers = [
                     flat_view(tensors[x], number(b.numel)) for x, b in zip(step.args, step.kernel.arguments, strict=True)
                 ]
-                run_kernel(step.kernel, pointers, [number(s) for s in step.sizes])
+                self.run_kernel(step.kernel, pointers, [number(s) for s in step.sizes])
             elif isinstance(step, ExternCall):
                 self._call(step, resolve, tensors, sizes, over, number)
             elif isinstance(step, Alloc):
@@ -347,6 +347,10 @@ class ReferenceProgram:
             elif isinstance(step, BindSize):
                 sizes[step.symbol] = tensors[step.buffer].size(step.dim)
         return [self._output(o, inputs, tensors, over, number) for o in p.outputs]
+
+    def run_kernel(self, spec: KernelSpec, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        """Runs one kernel on flat tensors that begin at the buffers' pointers; other targets' interpreters replace it."""
+        run_kernel(spec, buffers, sizes)
 
     def _call(self, step: ExternCall, resolve: Any, tensors: Any, sizes: Any, over: Any, number: Any) -> None:
         result = step.target(*resolve(step.args), **resolve(step.kwargs))

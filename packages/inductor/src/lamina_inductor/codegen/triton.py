@@ -15,9 +15,10 @@ import torch
 from .. import build_cache, toolchain
 from ..errors import TargetUnavailable
 from ..index import Expr, evaluate
-from ..ir.program import GraphProgram, KernelCall
+from ..ir.program import GraphProgram
 from . import triton_ops
 from .kernel import KernelSpec
+from .reference import ReferenceProgram
 from .triton_kernel import CannotGenerate, Launch, TritonKernel, generate
 
 
@@ -105,24 +106,20 @@ def grid_of(launch: Launch, config: dict[str, int], sizes: dict[str, int]) -> tu
     return tuple(grid) or (1,)
 
 
-class InterpretedProgram:
+class InterpretedProgram(ReferenceProgram):
     """Runs a program with Triton's own launcher: in the interpreter, on CPU tensors."""
 
     def __init__(self, program: GraphProgram, kernels: dict[str, TritonKernel], config: Any) -> None:
-        from .reference import ProgramRunner
         from .triton_module import load_module, module_text
 
+        super().__init__(program)
         self.source = module_text(list(kernels.values()))
         self._kernels = kernels
         self._module = load_module(self.source, cache_folder(config))
-        self._runner = ProgramRunner(program, self._run_kernel)
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
-        return self._runner(*inputs)
-
-    def _run_kernel(self, call: KernelCall, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
-        """`buffers`: flat tensors whose first element is the buffer's pointer."""
-        kernel = self._kernels[call.kernel.key()]
+    def run_kernel(self, spec: KernelSpec, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        """Starts the launches of one kernel."""
+        kernel = self._kernels[spec.key()]
         run_launches(self._module, kernel, kernel.configs[0], buffers, sizes)
 
 

@@ -1,0 +1,10 @@
+"""Every private torch name that this package uses, one line each saying what for."""
+
+from __future__ import annotations
+
+import torch
+
+
+def storage_use_count(storage: torch.UntypedStorage) -> int:
+    """How many owners a storage has: tells whether results of a CUDA graph are still held by someone."""
+    return torch._C._storage_Use_Count(storage._cdata)
