@@ -261,6 +261,9 @@ class KernelWriter:
         out: dict[Op, _Value] = {}
         wanted: list[Op] = []
         for op in phase.ops:
+            if op.name == "item" and op in self.values:
+                wanted.append(op)
+                continue
             wanted += [a for a in op.operands() if a not in own]
             for e in op.exprs():
                 wanted += [self.symbols[s] for s in e.syms if s in self.symbols and self.symbols[s] not in own]
@@ -695,8 +698,8 @@ class KernelWriter:
 
 
 def _c(name: str) -> str:
-    """A buffer name as a C identifier."""
-    return "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
+    """A buffer name as a C identifier that no other name of the kernel collides with."""
+    return "b_" + "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
 
 
 def write_kernel(spec: KernelSpec, name: str, vector_bytes: int) -> str:
