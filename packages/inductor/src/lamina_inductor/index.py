@@ -333,7 +333,7 @@ def floordiv(a: IntLike, b: IntLike) -> Expr:
     a, b = to_expr(a), to_expr(b)
     if b is ONE:
         return a
-    if a.op == "const" and b.op == "const":
+    if a.op == "const" and b.op == "const" and b is not ZERO:
         return const(a.args[0] // b.args[0])
     key = ("//", a, b)
     found = _memo.get(key)
@@ -343,10 +343,10 @@ def floordiv(a: IntLike, b: IntLike) -> Expr:
 
 
 def _floordiv(a: Expr, b: Expr) -> Expr:
+    if b is ZERO:  # only inside loops that never run
+        return ZERO
     if b.op == "const":
         n = b.args[0]
-        if n == 0:
-            raise ZeroDivisionError(f"{a} // 0")
         if -INF < a.lo and a.hi < INF and a.lo // n == a.hi // n:
             return const(a.lo // n)
     elif a.lo >= 0 and is_less(a, b):
@@ -379,7 +379,7 @@ def mod(a: IntLike, b: IntLike) -> Expr:
     a, b = to_expr(a), to_expr(b)
     if b is ONE:
         return ZERO
-    if a.op == "const" and b.op == "const":
+    if a.op == "const" and b.op == "const" and b is not ZERO:
         return const(a.args[0] % b.args[0])
     key = ("%", a, b)
     found = _memo.get(key)
@@ -389,6 +389,8 @@ def mod(a: IntLike, b: IntLike) -> Expr:
 
 
 def _mod(a: Expr, b: Expr) -> Expr:
+    if b is ZERO:
+        return ZERO
     if a.lo >= 0 and is_less(a, b):
         return a
     q, r = _divide_terms(a, b)
@@ -396,8 +398,6 @@ def _mod(a: Expr, b: Expr) -> Expr:
         return mod(r, b)
     if b.op == "const":
         n = b.args[0]
-        if n == 0:
-            raise ZeroDivisionError(f"{a} % 0")
         if n > 0:
             split = _split_small(a, n)
             if split is not None:

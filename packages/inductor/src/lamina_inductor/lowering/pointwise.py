@@ -155,11 +155,20 @@ def _check_divisor(b: Builder, y: Op) -> None:
     b.emit("check", (inside, "ZeroDivisionError", "RuntimeError", b.mask), torch.bool)
 
 
-def _div_trunc(b: Builder, x: Op, y: Op) -> Op:
-    if _is_float(x):
-        return b.trunc(b.truediv(x, y))
-    _check_divisor(b, y)
-    return b.truncdiv(x, y)
+def _div_trunc(g: Any, x: Any, y: Any) -> TensorValue:
+    dtype = g.result().dtype
+
+    def fn(b: Builder, p: Op, q: Op) -> Op:
+        if _is_float(p):
+            quotient = b.truediv(p, q)
+            return b.trunc(b.round_to(quotient, dtype) if dtype in HALF else quotient)  # eager rounds the quotient first
+        _check_divisor(b, q)
+        return b.truncdiv(p, q)
+
+    if dtype == torch.bool:
+        raise LoweringError("div_trunc of bool")
+    g.require("truncdiv", dtype)
+    return pointwise(g, "div_trunc", fn, (x, y), cost=3)
 
 
 def _checked(op: str) -> Callable[..., Op]:
@@ -171,7 +180,7 @@ def _checked(op: str) -> Callable[..., Op]:
     return fn
 
 
-_add_op("div_trunc", _div_trunc, 3, op="truncdiv", kinds="fi")
+add_lowering("div_trunc", _div_trunc)
 _add_op("div_floor", _checked("floordiv"), 6, op="floordiv", kinds="fi")
 _add_op("remainder", _checked("remainder"), 6, kinds="fi")
 _add_op("fmod", _checked("fmod"), 6, kinds="fi")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import LoweringError
-from ..index import ONE, ZERO, Expr, is_equal, product, to_expr
+from ..index import ONE, ZERO, Expr, is_equal, is_less, product, to_expr
 from ..ir.layout import Layout
 from ..ir.loops import Builder, Index
 from ..ir.tensor import TensorValue
@@ -173,7 +173,10 @@ def _as_strided(g: Any, x: TensorValue, size: Sequence[Any], stride: Sequence[An
     start = x.layout.offset
     if offset is not None:
         start = start + (g.expr(offset) - g.storage_offset(0))
-    return g.stored(g.result(), x.buffer, Layout(x.dtype, x.device, size, stride, start))
+    layout = Layout(x.dtype, x.device, size, stride, start)
+    if start.lo < 0 or is_less(g.buffers[x.buffer].layout.span, layout.span):
+        raise LoweringError("memory outside the operand is read")
+    return g.stored(g.result(), x.buffer, layout)
 
 
 @lowering("flip")

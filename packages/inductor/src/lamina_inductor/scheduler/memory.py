@@ -34,7 +34,7 @@ def plan_memory(
     arena = _place_in_arena(first, last, buffers, pinned, calls, arena_limit)
     dying: dict[int, list[str]] = {}
     for x, k in last.items():
-        if buffers[x].kind in ("temp", "input") and x not in arena:
+        if (buffers[x].kind == "temp" or (buffers[x].kind == "input" and x not in pinned)) and x not in arena:
             dying.setdefault(k, []).append(x)
     steps: list[Step] = []
     pool: dict[tuple[int | Expr, str], list[str]] = {}
