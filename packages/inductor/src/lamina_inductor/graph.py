@@ -200,7 +200,7 @@ class GraphLowering:
     def store_node(self, x: TensorValue, buffer: str, layout: Layout) -> LoopNode:
         """A pointwise node that writes `x` into `buffer` at `layout`."""
         k = len(self.nodes)
-        loops = loop_vars(f"n{k}_", x.shape, "parallel")
+        loops = loop_vars("d", x.shape, "parallel")
         index = tuple(loop_index(v) for v in loops)
         b = self.builder()
         b.store(buffer, layout.index(index), x.load(b, index))
@@ -217,8 +217,8 @@ class GraphLowering:
     ) -> tuple[TensorValue, ...]:
         """A reduction over `inner` for each of `outer`; result k is stored with metas[k] (whose shape is `outer`)."""
         k = len(self.nodes)
-        outer_loops = loop_vars(f"n{k}_", outer, "parallel")
-        inner_loops = loop_vars(f"n{k}_r", inner, "reduction") or loop_vars(f"n{k}_r", [ONE], "reduction")
+        outer_loops = loop_vars("d", outer, "parallel")
+        inner_loops = loop_vars("e", inner, "reduction") or loop_vars("e", [ONE], "reduction")
         at = tuple(loop_index(v) for v in outer_loops)
         b = self.builder()
         results = body(b, at, tuple(loop_index(v) for v in inner_loops)[: len(inner)])
@@ -241,8 +241,8 @@ class GraphLowering:
     ) -> tuple[TensorValue, ...]:
         """A scan along `axis`; result k has metas[k]."""
         k = len(self.nodes)
-        outer_loops = loop_vars(f"n{k}_", [s for d, s in enumerate(shape) if d != axis], "parallel")
-        inner_loops = loop_vars(f"n{k}_r", [shape[axis]], "scan")
+        outer_loops = loop_vars("d", [s for d, s in enumerate(shape) if d != axis], "parallel")
+        inner_loops = loop_vars("e", [shape[axis]], "scan")
         at = [loop_index(v) for v in outer_loops]
         at.insert(axis, loop_index(inner_loops[0]))
         b = self.builder()
@@ -271,7 +271,7 @@ class GraphLowering:
         serial = set(serial)
         loops = tuple(
             type(v)(v.name, v.size, "serial" if d in serial else "parallel")
-            for d, v in enumerate(loop_vars(f"n{k}_", shape, "parallel"))
+            for d, v in enumerate(loop_vars("d", shape, "parallel"))
         )
         b = self.builder()
         where, value = body(b, tuple(loop_index(v) for v in loops))

@@ -43,6 +43,7 @@ IntLike = Union["Expr", int]
 
 _table: dict[tuple, Expr] = {}
 _memo: dict[tuple, Expr] = {}
+_small: dict[int, Expr] = {}
 _TABLE_LIMIT = 400_000
 
 
@@ -128,8 +129,7 @@ def _node(op: str, args: tuple, lo: int, hi: int, bound: Expr | None = None, pol
     if found is not None:
         return found
     if len(_table) > _TABLE_LIMIT:  # equality is structural, so forgetting old nodes is safe
-        _table.clear()
-        _memo.clear()
+        forget()
     e = Expr.__new__(Expr)
     e.op, e.args, e.lo, e.hi, e.bound = op, args, max(lo, -INF), min(hi, INF), bound
     e._hash = hash((op, args))
@@ -149,12 +149,25 @@ def _node(op: str, args: tuple, lo: int, hi: int, bound: Expr | None = None, pol
 
 def const(value: int) -> Expr:
     """The constant `value`."""
-    value = int(value)
-    return _node("const", (value,), value, value)
+    found = _small.get(value)
+    if found is None:
+        value = int(value)
+        found = _node("const", (value,), value, value)
+        if -4096 <= value <= 4096:
+            _small[value] = found
+    return found
 
 
 ZERO = const(0)
 ONE = const(1)
+
+
+def forget() -> None:
+    """Empties the tables (expressions in use stay valid)."""
+    _table.clear()
+    _memo.clear()
+    for e in _small.values():  # ZERO and ONE are compared by identity
+        _table["const", e.args] = e
 
 
 def symbol(name: str, size: IntLike | None = None, *, lo: int = 0, hi: int | None = None) -> Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -25,7 +26,7 @@ class Layout:
         """Number of elements."""
         return product(self.shape)
 
-    @property
+    @cached_property
     def span(self) -> Expr:
         """Number of elements from the pointer to behind the last element: what has to be allocated."""
         last = ONE + self.offset

@@ -191,10 +191,10 @@ def _join(group: Group, node: LoopNode, g: _Side, n: _Side, pairs: list[tuple[st
         out.inner = [v for v in loops if v.name in g_inner] or list(group.inner)
     elif new_inner is not None:
         out.outer = [v for v in loops if v.name not in new_inner]
-        out.inner = [LoopVar(k, g.loops[k].size, node.kind) for k in new_inner] or list(node.inner)
+        out.inner = [LoopVar(k, g.loops[k].size, node.kind) for k in new_inner] or [LoopVar("q" + v.name, v.size, v.kind) for v in node.inner]
     elif group_becomes_scalar:
         out.outer = loops
-        out.inner = [n.loops[k] for k in n_inner]
+        out.inner = [LoopVar("q" + k, n.loops[k].size, node.kind) for k in n_inner]
         for m in out.members:
             m.scalar, m.level = True, -1
         out.writes = {k: Write(w.index, -1, True) for k, w in out.writes.items()}
@@ -203,7 +203,7 @@ def _join(group: Group, node: LoopNode, g: _Side, n: _Side, pairs: list[tuple[st
     # the node's variables in terms of the group's
     final: dict[str, Expr] = {}
     for k, v in n.loops.items():
-        final[k] = symbol(back[k], g.loops[back[k]].size) if k in back else symbol(v.name, v.size)
+        final[k] = symbol(back[k], g.loops[back[k]].size) if k in back else symbol("q" + k, v.size)
     mapping: dict[str, Expr] = {}
     for v in (*node.outer, *node.inner):
         if v.size == 1:

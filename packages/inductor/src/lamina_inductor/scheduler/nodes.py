@@ -95,9 +95,11 @@ class Group:
 
 def group_of(node: LoopNode) -> Group:
     """A group of one loop node."""
-    mapping = {v.name: loop_index(v) for v in (*node.outer, *node.inner)}
-    outer = [v for v in node.outer if not v.size == 1]
-    inner = [v for v in node.inner if not v.size == 1] or list(node.inner[:1])
+    # all nodes call their loops alike, which makes equal index arithmetic of different nodes the same objects
+    renamed = {v.name: LoopVar("p" + v.name, v.size, v.kind) for v in (*node.outer, *node.inner)}
+    mapping = {name: loop_index(v) for name, v in renamed.items()}
+    outer = [renamed[v.name] for v in node.outer if not v.size == 1]
+    inner = [renamed[v.name] for v in node.inner if not v.size == 1] or [renamed[v.name] for v in node.inner[:1]]
     g = Group(outer, inner, [Member(node, mapping, 0, False)])
     add_accesses(g, g.members[0])
     g.isolated = any(v.kind == "serial" for v in node.outer) or any(
