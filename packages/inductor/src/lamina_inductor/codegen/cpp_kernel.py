@@ -588,9 +588,7 @@ class KernelWriter:
         self.values[op] = _Value(self._text(op.args[0]), "lanes")
 
     def _emit_item(self, op: Op, name: str, *_: object) -> None:
-        source = op.args[0]
-        if op not in self.values:  # an item of a scan: made with it
-            raise KeyError(f"item of {source} before its op")
+        """Items are made together with their op: those of a scan right there, those of a reduction behind its loops."""
 
     def _scratch_access(self, buffer: BufferArg, e: Expr) -> str | None:
         """In column mode scratch elements are whole vectors."""
