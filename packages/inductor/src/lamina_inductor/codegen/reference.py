@@ -360,6 +360,9 @@ class ReferenceProgram:
         for name, value in zip(step.outputs, flat, strict=False):
             if name is not None:
                 layout = self.program.buffers[name].layout
+                for d, e in enumerate(layout.shape):  # what the BindSize steps behind this call will say
+                    if e.op == "sym":
+                        sizes.setdefault(e.args[0], value.size(d))
                 wanted = tuple(number(s) for s in layout.stride)
                 shape = tuple(value.shape)
                 if any(n != 1 and a != b for n, a, b in zip(shape, value.stride(), wanted, strict=True)) and value.numel():
