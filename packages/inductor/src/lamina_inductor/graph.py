@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .config import Config
-from .errors import LoweringError, UnsupportedGraph
+from .errors import InductorError, LoweringError, UnsupportedGraph
 from .index import ONE, Expr, unwrap
 from .ir.extern import ExternNode
 from .ir.layout import Layout, contiguous_strides, same_strides
@@ -286,16 +286,20 @@ class GraphLowering:
         self._count_uses()
         for node in self.gm.graph.nodes:
             self.node = node
-            if node.op == "placeholder":
-                self.env[node] = self._placeholder(node)
-            elif node.op == "get_attr":
-                self.env[node] = self._get_attr(node)
-            elif node.op == "call_function":
-                self.env[node] = self._call(node)
-            elif node.op == "output":
-                self._output(node)
-            else:
+            visit = self._visitors.get(node.op)
+            if visit is None:
                 raise UnsupportedGraph(f"{node.op} node", node=node.name)
+            try:
+                self.env[node] = visit(self, node)
+            except InductorError:
+                raise
+            except Exception as error:
+                raise InductorError(
+                    f"internal error while lowering {node.format_node()}: {type(error).__name__}: {error}",
+                    node=node.name,
+                    source=_user_line(node),
+                    hint="please report this",
+                ) from error
         self.node = None
         return self
 
@@ -315,8 +319,8 @@ class GraphLowering:
         val = node.meta.get("val")
         if val is None and self.example_inputs is not None and k < len(self.example_inputs):
             val = self.example_inputs[k]
-        if isinstance(val, torch.Tensor):
-            if val.layout != torch.strided:
+        if is_tensor(val):
+            if getattr(val, "layout", torch.strided) != torch.strided:
                 raise UnsupportedGraph(f"input of layout {val.layout}", node=node.name)
             meta = self.meta_of(val)
             for what, dims in (("size", meta.shape), ("stride", meta.stride)):
@@ -383,7 +387,7 @@ class GraphLowering:
         args = self._value(node.args)
         kwargs = self._value(dict(node.kwargs))
         vals = list(val) if isinstance(val, (tuple, list)) else [val]
-        self._metas = [self.meta_of(v) if isinstance(v, torch.Tensor) else None for v in vals]  # type: ignore[misc]
+        self._metas = [self.meta_of(v) if is_tensor(v) else None for v in vals]  # type: ignore[misc]
         reason = None
         fn = self._table.get(name) if name is not None else None
         if fn is not None:
@@ -400,14 +404,14 @@ class GraphLowering:
                 else:
                     self._keep_if_shared(node, out)
                     return out
-        elif name is not None:
+        elif name is not None and "extern" not in getattr(getattr(target, "spec", None), "tags", ()):
             reason = "no lowering"
         if reason is not None:
             self.reasons.append((node.name, f"{target}: {reason}"))
         return self._extern(node, target, args, kwargs, val)
 
     def _reads_data(self, node: Node) -> bool:
-        return any(isinstance(a, Node) and isinstance(a.meta.get("val"), torch.Tensor) for a in node.args) and not _is_size_query(node)
+        return any(isinstance(a, Node) and is_tensor(a.meta.get("val")) for a in node.args) and not _is_size_query(node)
 
     def _unsupported(self, values: Any) -> str | None:
         for v in values:
@@ -462,7 +466,7 @@ class GraphLowering:
 
         def declare(v: Any) -> Any:
             position = len(names)
-            if isinstance(v, torch.Tensor):
+            if is_tensor(v):
                 meta = self.meta_of(v)
                 name = f"buf{len(self.buffers)}"
                 layout = Layout(meta.dtype, meta.device, meta.shape, meta.stride)
@@ -515,6 +519,8 @@ class GraphLowering:
         for a in result if isinstance(result, (tuple, list)) else (result,):
             self.outputs.append(self._output_value(a, taken))
 
+    _visitors = {"placeholder": _placeholder, "get_attr": _get_attr, "call_function": _call, "output": _output}
+
     def _output_value(self, a: Any, taken: set[str]) -> Output:
         value = self.env[a] if isinstance(a, Node) else a
         if not isinstance(value, TensorValue):
@@ -544,6 +550,17 @@ class GraphLowering:
         if decl.kind == "temp":
             decl.kind = "output"
         return Output("view" if shared else "buffer", name=value.buffer, layout=layout)
+
+
+def is_tensor(val: Any) -> bool:
+    """True for anything with the metadata of a tensor."""
+    return hasattr(val, "dtype") and hasattr(val, "stride")
+
+
+def _user_line(node: Node) -> str:
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
+    return " ".join(lines[-2:])
 
 
 def _numbers(a: Any) -> Any:
