@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lamina_inductor.compile import CompiledGraph, choose_target, compile_graph
 from torch.fx import GraphModule
+
+from lamina_inductor.compile import CompiledGraph, choose_target, compile_graph
 
 TARGETS = ["reference"]
 if choose_target(None, "cpu")[0].name == "cpp" and os.environ.get("LAMINA_TEST_TARGETS", "") != "reference":
@@ -39,5 +40,7 @@ def run(gm: GraphModule, inputs: Sequence[Any], target: str = "reference", **che
             compare(got, want, **checks)
     for x, y in zip(inputs, before, strict=True):
         if isinstance(x, torch.Tensor):
-            assert torch.equal(x.nan_to_num() if x.is_floating_point() else x, y.nan_to_num() if y.is_floating_point() else y)
+            assert torch.equal(
+                x.nan_to_num() if x.is_floating_point() else x, y.nan_to_num() if y.is_floating_point() else y
+            )
     return compiled

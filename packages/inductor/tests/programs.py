@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lamina_primtorch import prims
 from torch.fx import Graph, GraphModule, Node
+
+from lamina_primtorch import prims
 
 
 class Tracer:

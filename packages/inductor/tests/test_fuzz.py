@@ -13,7 +13,28 @@ BINARY = ["add", "sub", "mul", "maximum", "minimum", "div"]
 def step(t, draw, values):
     x = draw(st.sampled_from(values))
     rank = x.dim()
-    kind = draw(st.sampled_from(["unary", "unary", "binary", "binary", "number", "reduce", "view", "view", "broadcast", "cat", "pad", "where", "index", "scan", "mm", "var"]))
+    kind = draw(
+        st.sampled_from(
+            [
+                "unary",
+                "unary",
+                "binary",
+                "binary",
+                "number",
+                "reduce",
+                "view",
+                "view",
+                "broadcast",
+                "cat",
+                "pad",
+                "where",
+                "index",
+                "scan",
+                "mm",
+                "var",
+            ]
+        )
+    )
     if kind == "unary":
         return getattr(t, draw(st.sampled_from(UNARY)))(x)
     if kind == "binary":
@@ -36,7 +57,12 @@ def step(t, draw, values):
             return t.permute(x, tuple(draw(st.permutations(range(rank)))))
         if which == "reshape":
             n = x.numel()
-            options = [(n,)] + [(a, n // a) for a in (2, 3, 4) if n % a == 0] + [(2, 2, n // 4)] * (n % 4 == 0) + [tuple(x.shape) + (1,)]
+            options = (
+                [(n,)]
+                + [(a, n // a) for a in (2, 3, 4) if n % a == 0]
+                + [(2, 2, n // 4)] * (n % 4 == 0)
+                + [tuple(x.shape) + (1,)]
+            )
             return t.reshape(x, draw(st.sampled_from(options)))
         if which == "flip":
             return t.flip(x, (draw(st.integers(0, rank - 1)),))
@@ -49,7 +75,9 @@ def step(t, draw, values):
         same = [v for v in values if v.shape == x.shape]
         return t.cat((x, draw(st.sampled_from(same))), draw(st.integers(0, rank - 1)))
     if kind == "pad" and rank:
-        return t.pad(x, 0.5, (1,) + (0,) * (rank - 1), (0,) * (rank - 1) + (draw(st.integers(-1, 2)) if x.shape[-1] > 1 else 1,))
+        return t.pad(
+            x, 0.5, (1,) + (0,) * (rank - 1), (0,) * (rank - 1) + (draw(st.integers(-1, 2)) if x.shape[-1] > 1 else 1,)
+        )
     if kind == "where":
         return t.where(t.gt(x, 0.0), x, 0.25)
     if kind == "scan" and rank:

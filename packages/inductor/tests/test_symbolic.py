@@ -5,11 +5,12 @@ import operator
 import pytest
 import torch
 from check import TARGETS, compare
-from lamina_inductor.compile import compile_graph
-from lamina_primtorch import prims
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from lamina_inductor.compile import compile_graph
+from lamina_primtorch import prims
 
 targets = pytest.mark.parametrize("target", TARGETS)
 
@@ -108,7 +109,12 @@ def test_reshape_and_matmul(target):
     flat = r.reshape(r.exp(x), (x.shape[0] * 4, 8))
     y = r.reshape(r.mm(flat, w), (x.shape[0], 4, 8))
     y = r.permute(r.add(y, x), (1, 0, 2))
-    check(r.finish(y, r.sum(y, (1,), torch.float32)), lambda n: [torch.randn(n, 4, 8), torch.randn(8, 8)], [2, 3, 6], target)
+    check(
+        r.finish(y, r.sum(y, (1,), torch.float32)),
+        lambda n: [torch.randn(n, 4, 8), torch.randn(8, 8)],
+        [2, 3, 6],
+        target,
+    )
 
 
 @targets

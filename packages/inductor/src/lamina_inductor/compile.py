@@ -6,7 +6,7 @@ import gc
 import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -69,7 +69,8 @@ class CompiledGraph:
         return self.program.externs if self.program is not None else []
 
     def save(self, path: str) -> None:
-        """Writes the compiled graph to a file that `load` reads in another process; TargetError if the target cannot."""
+        """Writes the compiled graph to a file that `load` reads in another process; TargetError if the target
+        cannot."""
         save = getattr(self.unboxed, "save", None)
         if save is None:
             raise TargetError(f"target {self.target!r} cannot save compiled graphs")
@@ -84,12 +85,12 @@ class CompiledGraph:
         return CompiledGraph(loader(path), target, {})
 
 
-@lru_cache(maxsize=None)
+@cache
 def _entry_points() -> dict[str, Any]:
     return {e.name: e for e in importlib.metadata.entry_points(group="lamina.targets")}
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_target(name: str) -> Target:
     """The target registered under `name` (entry point group ``lamina.targets``); TargetUnavailable if there is none."""
     entry = _entry_points().get(name)
@@ -158,14 +159,21 @@ def compile_graph(
         compiled = _eager(gm, str(error), timings)
     except Exception as error:
         if config.strict:
-            raise InductorError(f"internal error: {type(error).__name__}: {error}", hint="please report this") from error
+            raise InductorError(
+                f"internal error: {type(error).__name__}: {error}", hint="please report this"
+            ) from error
         compiled = _eager(gm, f"internal error: {type(error).__name__}: {error}", timings)
     timings["total"] = perf_counter() - start
     return compiled
 
 
 def _compile(
-    gm: GraphModule, example_inputs: Sequence[Any] | None, target: str | Target | None, config: Config, name: str, timings: dict[str, float]
+    gm: GraphModule,
+    example_inputs: Sequence[Any] | None,
+    target: str | Target | None,
+    config: Config,
+    name: str,
+    timings: dict[str, float],
 ) -> CompiledGraph:
     chosen, reason = choose_target(target, _device_of(gm, example_inputs))
     if reason is not None:

@@ -19,7 +19,7 @@ class Config:
     """See each field's metadata: `doc`, `env` (name of the environment variable), `key` (belongs to the cache key)."""
 
     strict: bool = _setting(False, "raise where a stage would fall back to eager", "LAMINA_STRICT")
-    cache_dir: str = _setting("", "where compiled kernels are kept; empty: a private folder of the user", "LAMINA_CACHE_DIR")
+    cache_dir: str = _setting("", "folder of compiled kernels; empty: a private one of the user", "LAMINA_CACHE_DIR")
     dump_dir: str = _setting("", "write every stage there as numbered files", "LAMINA_DUMP_DIR")
     target: str = _setting("", "name of the target; empty: by the device of the inputs", "LAMINA_TARGET", True)
     fusion: bool = _setting(True, "merge loops into common kernels", "LAMINA_FUSION", True)

@@ -62,11 +62,15 @@ def check_program(program: GraphProgram) -> None:
             ready.discard(step.name)
         elif isinstance(step, KernelCall):
             if len(step.args) != len(step.kernel.arguments):
-                raise ContractError(f"{step.kernel.name} takes {len(step.kernel.arguments)} buffers, not {len(step.args)}")
+                raise ContractError(
+                    f"{step.kernel.name} takes {len(step.kernel.arguments)} buffers, not {len(step.args)}"
+                )
             for x, b in zip(step.args, step.kernel.arguments, strict=True):
                 use(x, step.kernel.name)
                 if program.buffers[x].layout.dtype != b.dtype:
-                    raise ContractError(f"{step.kernel.name}: {x} has dtype {program.buffers[x].layout.dtype}, not {b.dtype}")
+                    raise ContractError(
+                        f"{step.kernel.name}: {x} has dtype {program.buffers[x].layout.dtype}, not {b.dtype}"
+                    )
         elif isinstance(step, ExternCall):
             for x in refs((step.args, step.kwargs)):
                 use(x, str(step.target))

@@ -29,7 +29,8 @@ from .ops import Op
 from .sizes import SizeTable
 
 SUPPORTED = {
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16,
+    torch.int32,
     torch.int64,
 }  # fmt: skip
 
@@ -43,7 +44,9 @@ class ResultMeta:
 
     __slots__ = ("dtype", "device", "shape", "stride")
 
-    def __init__(self, dtype: torch.dtype, device: torch.device, shape: tuple[Expr, ...], stride: tuple[Expr, ...]) -> None:
+    def __init__(
+        self, dtype: torch.dtype, device: torch.device, shape: tuple[Expr, ...], stride: tuple[Expr, ...]
+    ) -> None:
         self.dtype, self.device, self.shape, self.stride = dtype, device, shape, stride
 
 
@@ -80,7 +83,7 @@ class GraphLowering:
         self._metas: list[ResultMeta] = []
         self.device = torch.device("cpu")
 
-    # ---- metadata -------------------------------------------------------------------------------------------------------------------
+    # ---- metadata ----
 
     def expr(self, value: Any) -> Expr:
         """The expression of an int, SymInt or Expr."""
@@ -113,7 +116,7 @@ class GraphLowering:
         if reason is not None:
             raise LoweringError(reason)
 
-    # ---- values ---------------------------------------------------------------------------------------------------------------------
+    # ---- values ----
 
     def lazy(self, meta: ResultMeta, inner: Inner, *, cost: int = 0, reads: int = 0) -> TensorValue:
         """A value that its consumers compute."""
@@ -158,12 +161,15 @@ class GraphLowering:
 
     def copy_of(self, x: TensorValue, stride: Sequence[Expr]) -> TensorValue:
         """A copy of a stored value in a new buffer with the given strides."""
-        out = TensorValue(x.dtype, x.device, x.shape, inner=lambda b, index: x.load(b, index), reads=1, origins=x.origins)
+        out = TensorValue(
+            x.dtype, x.device, x.shape, inner=lambda b, index: x.load(b, index), reads=1, origins=x.origins
+        )
         out.stride = tuple(stride)
         return self.realize(out, stride)
 
     def store_deep(self, x: TensorValue) -> TensorValue:
-        """Stores a value; a view of a lazy value is made by storing its base first, so that the view itself needs no copy."""
+        """Stores a value; a view of a lazy value is made by storing its base first, so that the view itself needs no
+        copy."""
         if x.is_stored or x.try_store():
             return x
         if x.base is not None and x.restride is not None:
@@ -180,12 +186,16 @@ class GraphLowering:
         """Stores a value with eager's strides (for ops that look at memory, and extern calls)."""
         self.store_deep(x)
         assert x.layout is not None
-        if x.stride is not None and not same_strides(x.shape, x.layout.stride, x.stride) and is_dense(x.shape, x.stride):
+        if (
+            x.stride is not None
+            and not same_strides(x.shape, x.layout.stride, x.stride)
+            and is_dense(x.shape, x.stride)
+        ):
             copy = self.copy_of(x, x.stride)
             x.buffer, x.layout = copy.buffer, copy.layout
         return x
 
-    # ---- loop nodes -----------------------------------------------------------------------------------------------------------------
+    # ---- loop nodes ----
 
     def _add(self, node: Any) -> Any:
         self.nodes.append(node)
@@ -279,7 +289,7 @@ class GraphLowering:
         self._add(LoopNode(k, loops, (), b.ops, [], self._origins()))
         return self.stored(meta, name, layout)
 
-    # ---- the walk -------------------------------------------------------------------------------------------------------------------
+    # ---- the walk ----
 
     def run(self) -> GraphLowering:
         """Lowers the whole graph; raises UnsupportedGraph when it cannot be handled at all."""
@@ -435,7 +445,7 @@ class GraphLowering:
         if out.cost > 2 or out.reads > 1:
             self.realize(out)
 
-    # ---- extern calls ---------------------------------------------------------------------------------------------------------------
+    # ---- extern calls ----
 
     def _extern(self, node: Node, target: Any, args: Any, kwargs: Any, val: Any) -> Any:
         overload = getattr(getattr(target, "spec", None), "aten", None) or target
@@ -486,7 +496,9 @@ class GraphLowering:
                     scalars.append((position, e.args[0]))
                     return e
                 raise UnsupportedGraph(f"{target} returns the size expression {e}", node=node.name)
-            if isinstance(v, (torch.SymFloat, torch.SymBool)) or (isinstance(v, (bool, int, float)) and self._reads_data(node)):
+            if isinstance(v, (torch.SymFloat, torch.SymBool)) or (
+                isinstance(v, (bool, int, float)) and self._reads_data(node)
+            ):
                 raise UnsupportedGraph(f"{target} returns a number that is not an integer size", node=node.name)
             return v
 
@@ -505,13 +517,14 @@ class GraphLowering:
             self.pinned.update(writes)
         self._add(
             ExternNode(
-                len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars), tuple(binds),
-                (node.name,), reason=self.reasons[-1][1] if self.reasons and self.reasons[-1][0] == node.name else "extern",
+                len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars),
+                tuple(binds),
+                (node.name,), reason=dict(self.reasons[-1:]).get(node.name, "extern"),
             )
         )  # fmt: skip
         return out
 
-    # ---- outputs --------------------------------------------------------------------------------------------------------------------
+    # ---- outputs ----
 
     def _output(self, node: Node) -> None:
         result = node.args[0]
@@ -544,7 +557,13 @@ class GraphLowering:
             value = self.copy_of(value, contiguous_strides(value.shape) if overlapping else stride)
         assert value.layout is not None and value.buffer is not None
         decl = self.buffers[value.buffer]
-        layout = Layout(value.dtype, value.device, value.shape, stride if fits or not overlapping else value.layout.stride, value.layout.offset)
+        layout = Layout(
+            value.dtype,
+            value.device,
+            value.shape,
+            stride if fits or not overlapping else value.layout.stride,
+            value.layout.offset,
+        )
         shared = decl.kind in ("input", "constant") or value.buffer in taken
         taken.add(value.buffer)
         if decl.kind == "temp":

@@ -11,7 +11,8 @@ _listeners: list[Callable[[Event], None]] = []
 
 @dataclass(frozen=True)
 class Event:
-    """`stage`: "inductor"; `name`: kernel, fusion refused, fallback, cache hit, lowered graph, program; `seconds` where it took time."""
+    """`stage`: "inductor"; `name`: kernel, fusion refused, fallback, cache hit, lowered graph, program; `seconds`
+    where it took time."""
 
     stage: str
     name: str

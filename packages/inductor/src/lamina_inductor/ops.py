@@ -76,7 +76,8 @@ def _rows() -> list[OpDef]:
     for name in "lgamma digamma erfinv i0 i0e i1 i1e ndtri bessel_j0 bessel_j1".split():
         rows.append(OpDef(name, 1, "float", "same", name, optional=True))
     for name in "pow atan2 hypot copysign nextafter".split():
-        rows.append(OpDef(name, 2, "float", "same", "integers: wraps around, negative powers 0 or +-1" if name == "pow" else name))
+        doc = "integers: wraps around, negative powers 0 or +-1" if name == "pow" else name
+        rows.append(OpDef(name, 2, "float", "same", doc))
     for name in ("isnan", "isinf", "signbit"):
         rows.append(OpDef(name, 1, "float", "bool", name))
     for name in "bitwise_and bitwise_or bitwise_xor shl shr".split():

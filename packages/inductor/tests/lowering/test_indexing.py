@@ -40,7 +40,8 @@ def test_index(where, target):
     x = torch.randn(4, 5, 6)
     i, j = torch.tensor([[0, -1, 2]]), torch.tensor([[3], [-4]])
     indices = {
-        "first": (i, None, None), "middle": (None, i, None), "two": (None, j, i), "apart": (j, None, i), "broadcast": (i, j, None),
+        "first": (i, None, None), "middle": (None, i, None), "two": (None, j, i), "apart": (j, None, i),
+        "broadcast": (i, j, None),
     }[where]  # fmt: skip
     t = Tracer(x, i, j)
     run(t.finish(t.index(x, indices)), [x, i, j], target, stride=False)

@@ -23,7 +23,11 @@ def test_dims(name, dims, target):
 
 
 @targets
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool],
+    ids=str,
+)
 def test_dtypes(dtype, target):
     torch.manual_seed(0)
     x = (torch.randn(8, 33) * 3).to(dtype)
@@ -59,7 +63,11 @@ def test_nan_and_inf(target):
 def test_empty(shape, target):
     x = torch.randn(shape)
     t = Tracer(x)
-    run(t.finish(t.sum(x, (0,), torch.float32), t.prod(x, (1,), torch.float32), t.any(x, (0,)), t.all(x, (1,))), [x], target)
+    run(
+        t.finish(t.sum(x, (0,), torch.float32), t.prod(x, (1,), torch.float32), t.any(x, (0,)), t.all(x, (1,))),
+        [x],
+        target,
+    )
 
 
 @targets

@@ -46,7 +46,8 @@ def test_creation(target):
     cpu = torch.device("cpu")
     outs = [
         t.full((2, 3), 1.5, torch.float32, cpu), t.full((), 7, torch.int64, cpu), t.full((0, 2), True, torch.bool, cpu),
-        t.iota(5, 2, 3, torch.int64, cpu), t.iota(4, 0, -1, torch.float32, cpu), t.full((2,), float("nan"), torch.bfloat16, cpu),
+        t.iota(5, 2, 3, torch.int64, cpu), t.iota(4, 0, -1, torch.float32, cpu),
+        t.full((2,), float("nan"), torch.bfloat16, cpu),
         t.add(x, t.iota(3, 0, 1, torch.float32, cpu)),
     ]  # fmt: skip
     run(t.finish(*outs), [x], target)

@@ -69,7 +69,11 @@ def test_chain_of_views_is_one_kernel(target):
 def test_as_strided_reads_the_storage(target):
     x = torch.randn(4, 6)[1:]
     t = Tracer(x)
-    run(t.finish(t.mul(t.as_strided(x, (3, 2), (6, 2), None), 2.0), t.mul(t.as_strided(x, (2, 2), (1, 1), 3), 2.0)), [x], target)
+    run(
+        t.finish(t.mul(t.as_strided(x, (3, 2), (6, 2), None), 2.0), t.mul(t.as_strided(x, (2, 2), (1, 1), 3), 2.0)),
+        [x],
+        target,
+    )
 
 
 @targets

@@ -130,7 +130,11 @@ def test_reductions_over_different_dims(target):
     x = torch.randn(16, 24)
     t = Tracer(x)
     a = t.exp(x)
-    run(t.finish(t.sum(a, (0,), torch.float32), t.sum(a, (1,), torch.float32), t.sum(a, (0, 1), torch.float32)), [x], target)
+    run(
+        t.finish(t.sum(a, (0,), torch.float32), t.sum(a, (1,), torch.float32), t.sum(a, (0, 1), torch.float32)),
+        [x],
+        target,
+    )
 
 
 @targets

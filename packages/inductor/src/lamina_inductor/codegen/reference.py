@@ -71,8 +71,10 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "where": lambda c, x, y: torch.where(c.to(torch.bool), x, y),
 }
 for _name in (
-    "neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf erfc sigmoid floor ceil trunc round maximum minimum pow atan2 hypot copysign nextafter isnan isinf signbit "
+    "neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan "
+    "sinh cosh tanh asinh acosh "
+    "atanh erf erfc sigmoid floor ceil trunc round maximum minimum pow atan2 hypot copysign nextafter "
+    "isnan isinf signbit "
     "bitwise_and bitwise_or bitwise_xor bitwise_not eq ne lt le gt ge"
 ).split():
     FUNCTIONS[_name] = getattr(torch, _name)
@@ -96,7 +98,9 @@ class _Run:
         for b in spec.buffers:
             if b.role == "scratch":
                 self.rows[b.name] = int(evaluate(b.numel, self.env))
-                self.buffers[b.name] = torch.zeros(self.rows[b.name] * math.prod(self.outer), dtype=b.dtype, device=self.device)
+                self.buffers[b.name] = torch.zeros(
+                    self.rows[b.name] * math.prod(self.outer), dtype=b.dtype, device=self.device
+                )
         self.depth = max((len(p.loops) for p in spec.phases), default=0)
         self.rank = len(self.outer) + self.depth
         self.values: dict[Op, Any] = {}
@@ -139,7 +143,9 @@ class _Run:
         if name == "bitcast":
             return self.values[args[0]].contiguous().view(op.dtype)
         if name == "reduction":
-            return reduce_values(self.values[args[0]], args[1], self.values.get(args[2]), op.dtype, len(self.outer), full)
+            return reduce_values(
+                self.values[args[0]], args[1], self.values.get(args[2]), op.dtype, len(self.outer), full
+            )
         if name == "scan":
             return scan_values(self.values[args[0]], args[1], self.values.get(args[2]), len(self.outer), full)
         if name == "item":
@@ -215,12 +221,15 @@ def _extreme(value: torch.Tensor, dims: list[int], largest: bool) -> torch.Tenso
 def reduce_values(
     value: torch.Tensor, kind: str, index: torch.Tensor | None, dtype: torch.dtype, outer: int, full: list[int]
 ) -> Any:
-    """The results of one reduction of `value` (broadcast to `full`) over the axes from `outer` on, kept as axes of size one."""
+    """The results of one reduction of `value` (broadcast to `full`) over the axes from `outer` on, kept as axes of
+    size one."""
     value = value.expand(full)
     dims = list(range(outer, len(full)))
     if not dims:
         value, dims = value.unsqueeze(-1), [outer]
-        results = reduce_values(value, kind, None if index is None else index.expand(full).unsqueeze(-1), dtype, outer, [*full, 1])
+        results = reduce_values(
+            value, kind, None if index is None else index.expand(full).unsqueeze(-1), dtype, outer, [*full, 1]
+        )
         return tuple(r.squeeze(-1) for r in results) if isinstance(results, tuple) else results.squeeze(-1)
     if kind == "sum":
         return torch.sum(value, dims, keepdim=True, dtype=dtype)
@@ -317,7 +326,9 @@ class ReferenceProgram:
         def resolve(a: Any) -> Any:
             if isinstance(a, BufferRef):
                 t = tensors[a.name]
-                return t if a.layout is None else over(t, a.layout, _offset(t, p.buffers[a.name].layout, number, a.layout))
+                return (
+                    t if a.layout is None else over(t, a.layout, _offset(t, p.buffers[a.name].layout, number, a.layout))
+                )
             if isinstance(a, Expr):
                 return number(a)
             if isinstance(a, (list, tuple)):
@@ -329,7 +340,8 @@ class ReferenceProgram:
         for step in p.steps:
             if isinstance(step, KernelCall):
                 pointers = [
-                    flat_view(tensors[x], number(b.numel)) for x, b in zip(step.args, step.kernel.arguments, strict=True)
+                    flat_view(tensors[x], number(b.numel))
+                    for x, b in zip(step.args, step.kernel.arguments, strict=True)
                 ]
                 self.run_kernel(step.kernel, pointers, [number(s) for s in step.sizes])
             elif isinstance(step, ExternCall):
@@ -341,7 +353,9 @@ class ReferenceProgram:
             elif isinstance(step, Reuse):
                 tensors[step.name] = over(tensors.pop(step.old), p.buffers[step.name].layout, 0)
             elif isinstance(step, View):
-                tensors[step.name] = over(tensors[step.base], p.buffers[step.name].layout, tensors[step.base].storage_offset())
+                tensors[step.name] = over(
+                    tensors[step.base], p.buffers[step.name].layout, tensors[step.base].storage_offset()
+                )
             elif isinstance(step, Free):
                 tensors.pop(step.name, None)
             elif isinstance(step, BindSize):
@@ -349,7 +363,8 @@ class ReferenceProgram:
         return [self._output(o, inputs, tensors, over, number) for o in p.outputs]
 
     def run_kernel(self, spec: KernelSpec, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
-        """Runs one kernel on flat tensors that begin at the buffers' pointers; other targets' interpreters replace it."""
+        """Runs one kernel on flat tensors that begin at the buffers' pointers; other targets' interpreters replace
+        it."""
         run_kernel(spec, buffers, sizes)
 
     def _call(self, step: ExternCall, resolve: Any, tensors: Any, sizes: Any, over: Any, number: Any) -> None:
@@ -365,7 +380,10 @@ class ReferenceProgram:
                         sizes.setdefault(e.args[0], value.size(d))
                 wanted = tuple(number(s) for s in layout.stride)
                 shape = tuple(value.shape)
-                if any(n != 1 and a != b for n, a, b in zip(shape, value.stride(), wanted, strict=True)) and value.numel():
+                if (
+                    any(n != 1 and a != b for n, a, b in zip(shape, value.stride(), wanted, strict=True))
+                    and value.numel()
+                ):
                     copy = torch.empty_strided(shape, wanted, dtype=value.dtype, device=value.device)
                     value = copy.copy_(value)
                 tensors[name] = value

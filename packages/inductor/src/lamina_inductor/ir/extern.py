@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(eq=False)
 class ExternNode:
-    """One call. `args`/`kwargs` as in `lamina_inductor.ir.program.ExternCall`; `reads` and `writes` are buffer names; `effect` keeps the
+    """One call. `args`/`kwargs` as in `lamina_inductor.ir.program.ExternCall`; `reads` and `writes` are buffer names;
+    `effect` keeps the
     order of all nodes that have it (random numbers, data-dependent errors)."""
 
     index: int

@@ -6,7 +6,8 @@ A `LoopNode` computes one buffer (or several) in one nest of loops. Kinds:
 * reduction: inner "reduction" loops; `body` runs inside them, `tail` once after them (it stores the results);
 * scan: one inner "scan" loop; `body` stores.
 
-Bodies are made define-by-run: a lowering gives a function ``inner(b, index) -> Op`` that is called with a `Builder` and index expressions; calling a
+Bodies are made define-by-run: a lowering gives a function ``inner(b, index) -> Op`` that is called with a `Builder`
+and index expressions; calling a
 producer's function inlines the producer.
 """
 
@@ -59,9 +60,11 @@ class Builder:
         if dtype == torch.bool:
             value = bool(value)
         elif dtype.is_floating_point:
-            value = float(torch.tensor(float(value), dtype=torch.float64).to(dtype).to(torch.float64)) if (
-                dtype != torch.float64
-            ) else float(value)
+            value = (
+                float(torch.tensor(float(value), dtype=torch.float64).to(dtype).to(torch.float64))
+                if (dtype != torch.float64)
+                else float(value)
+            )
         else:
             value = wrap_integer(int(value), dtype)
         key = ("constant", repr(value), wanted)
@@ -119,7 +122,9 @@ class Builder:
         constant = self.constant(other, value.dtype)
         return self.where(condition, value, constant)
 
-    def checked_index(self, value: Op, size: IntLike, message: str, *, wrap: bool = True, kind: str = "IndexError") -> Expr:
+    def checked_index(
+        self, value: Op, size: IntLike, message: str, *, wrap: bool = True, kind: str = "IndexError"
+    ) -> Expr:
         """Expr for a data-dependent index in [-size, size) (or [0, size)), checked, negative values wrapped."""
         size = to_expr(size)
         value = self.to_dtype(value, torch.int64)

@@ -1,7 +1,9 @@
 """Values of graph nodes while a graph is lowered.
 
-A `TensorValue` is *stored* (a layout over a buffer) or *lazy* (a function from index to op that consumers inline). A view of a stored value
-is stored again, over the same buffer; a view of a lazy one is lazy, and remembers how to become a strided view in case its base gets stored.
+A `TensorValue` is *stored* (a layout over a buffer) or *lazy* (a function from index to op that consumers inline). A
+view of a stored value
+is stored again, over the same buffer; a view of a lazy one is lazy, and remembers how to become a strided view in
+case its base gets stored.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class TensorValue:
     """See the module's docstring. `cost` counts arithmetic ops and `reads` the loads that inlining would repeat."""
 
     __slots__ = (
-        "dtype", "device", "shape", "stride", "inner", "buffer", "layout", "cost", "reads", "base", "restride", "origins", "fresh",
+        "dtype", "device", "shape", "stride", "inner", "buffer", "layout", "cost", "reads", "base", "restride",
+        "origins", "fresh",
     )  # fmt: skip
 
     def __init__(

@@ -35,5 +35,3 @@ def _iota(g: Any, length: Any, start: Any, step: Any, dtype: torch.dtype, device
 @lowering("empty_strided")
 def _empty_strided(g: Any, shape: Sequence[Any], stride: Sequence[Any], dtype: torch.dtype, device: Any) -> TensorValue:
     return g.lazy(g.result(), lambda b, index: b.constant(0, dtype))
-
-

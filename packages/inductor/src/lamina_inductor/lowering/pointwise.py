@@ -18,10 +18,13 @@ HALF = (torch.float16, torch.bfloat16)
 
 # result is one of the operands (or exactly representable), so that nothing has to be rounded
 EXACT = frozenset(
-    "neg abs sign maximum minimum fmax fmin where floor ceil trunc round copysign convert_element_type bitcast clone".split()
+    "neg abs sign maximum minimum fmax fmin where floor ceil trunc round copysign "
+    "convert_element_type bitcast clone".split()
 )
 # eager turns a number operand into a tensor of the other operand's dtype first
-ROUNDED_NUMBERS = frozenset("maximum minimum fmax fmin atan2 hypot copysign nextafter div_trunc div_floor remainder fmod".split())
+ROUNDED_NUMBERS = frozenset(
+    "maximum minimum fmax fmin atan2 hypot copysign nextafter div_trunc div_floor remainder fmod".split()
+)
 
 
 def pointwise(
@@ -100,9 +103,12 @@ def _signed_integer(dtype: torch.dtype) -> bool:
 
 
 for _name, _cost in {
-    "exp": 8, "exp2": 8, "expm1": 10, "log": 8, "log2": 8, "log10": 8, "log1p": 10, "sqrt": 3, "rsqrt": 4, "reciprocal": 2,
-    "sin": 10, "cos": 10, "tan": 14, "asin": 14, "acos": 14, "atan": 14, "sinh": 12, "cosh": 12, "tanh": 10, "asinh": 14,
-    "acosh": 14, "atanh": 14, "erf": 12, "erfc": 14, "erfinv": 16, "lgamma": 20, "digamma": 20, "i0": 20, "i0e": 20, "i1": 20,
+    "exp": 8, "exp2": 8, "expm1": 10, "log": 8, "log2": 8, "log10": 8, "log1p": 10, "sqrt": 3, "rsqrt": 4,
+    "reciprocal": 2,
+    "sin": 10, "cos": 10, "tan": 14, "asin": 14, "acos": 14, "atan": 14, "sinh": 12, "cosh": 12, "tanh": 10,
+    "asinh": 14,
+    "acosh": 14, "atanh": 14, "erf": 12, "erfc": 14, "erfinv": 16, "lgamma": 20, "digamma": 20, "i0": 20, "i0e": 20,
+    "i1": 20,
     "i1e": 20, "ndtri": 20, "sigmoid": 10, "floor": 1, "ceil": 1, "trunc": 1, "round": 1,
 }.items():  # fmt: skip
     _add_op(_name, _direct(_name), _cost, kinds="f")
@@ -118,10 +124,13 @@ _add_op(
     lambda b, x: b.logical_not(b.logical_or(b.isnan(x), b.isinf(x))) if _is_float(x) else b.constant(True, torch.bool),
     cost=2,
 )
-_add_op(
-    "signbit",
-    lambda b, x: b.signbit(x) if _is_float(x) else b.constant(False, torch.bool) if x.dtype == torch.bool else b.lt(x, b.constant(0, x.dtype)),
-)  # fmt: skip
+def _signbit(b: Builder, x: Op) -> Op:
+    if _is_float(x):
+        return b.signbit(x)
+    return b.constant(False, torch.bool) if x.dtype == torch.bool else b.lt(x, b.constant(0, x.dtype))
+
+
+_add_op("signbit", _signbit)
 _add_op("add", lambda b, x, y: b.bitwise_or(x, y) if x.dtype == torch.bool else b.add(x, y))
 _add_op("sub", _direct("sub"), kinds="fi")
 _add_op("mul", lambda b, x, y: b.bitwise_and(x, y) if x.dtype == torch.bool else b.mul(x, y))
@@ -161,7 +170,9 @@ def _div_trunc(g: Any, x: Any, y: Any) -> TensorValue:
     def fn(b: Builder, p: Op, q: Op) -> Op:
         if _is_float(p):
             quotient = b.truediv(p, q)
-            return b.trunc(b.round_to(quotient, dtype) if dtype in HALF else quotient)  # eager rounds the quotient first
+            return b.trunc(
+                b.round_to(quotient, dtype) if dtype in HALF else quotient
+            )  # eager rounds the quotient first
         _check_divisor(b, q)
         return b.truncdiv(p, q)
 

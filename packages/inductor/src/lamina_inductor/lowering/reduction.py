@@ -28,7 +28,8 @@ def reduce_to(
     prepare: Callable[[Builder, Op], Op] | None = None,
     position: Callable[[Index], Any] | None = None,
 ) -> tuple[TensorValue, ...]:
-    """One reduction node; `finish[k]` makes result k from the reduction's results. `position` gives argmax its index."""
+    """One reduction node; `finish[k]` makes result k from the reduction's results. `position` gives argmax its
+    index."""
     g.require(f"reduction:{kind}", compute)
     reduced = sorted({d % max(len(x.shape), 1) for d in dims}) if x.shape else []
     kept = [d for d in range(len(x.shape)) if d not in reduced]
@@ -80,7 +81,13 @@ def _extreme(kind: str) -> Callable[..., TensorValue]:
 def _truth(kind: str) -> Callable[..., TensorValue]:
     def lower(g: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
         return reduce_to(
-            g, x, dims, kind, torch.bool, [_first], prepare=lambda b, v: v if v.dtype == torch.bool else b.ne(v, b.constant(0, v.dtype))
+            g,
+            x,
+            dims,
+            kind,
+            torch.bool,
+            [_first],
+            prepare=lambda b, v: v if v.dtype == torch.bool else b.ne(v, b.constant(0, v.dtype)),
         )[0]
 
     return lower

@@ -1,4 +1,5 @@
-"""View prims: index transformations, never copies. A view of a stored value is again stored, with other strides, where strides can say it."""
+"""View prims: index transformations, never copies. A view of a stored value is again stored, with other strides,
+where strides can say it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from .registry import lowering
 
 
 def make_view(
-    g: Any, x: TensorValue, reindex: Callable[[Index], Sequence[Any]], restride: Callable[[Layout], Layout | None] | None
+    g: Any,
+    x: TensorValue,
+    reindex: Callable[[Index], Sequence[Any]],
+    restride: Callable[[Layout], Layout | None] | None,
 ) -> TensorValue:
     """The view of `x` whose element at i is x[reindex(i)]; `restride` gives its layout from that of a stored x."""
     meta = g.result()
@@ -66,7 +70,11 @@ def _permute(g: Any, x: TensorValue, dims: Sequence[int]) -> TensorValue:
 
     def restride(layout: Layout) -> Layout:
         return Layout(
-            layout.dtype, layout.device, tuple(layout.shape[d] for d in dims), tuple(layout.stride[d] for d in dims), layout.offset
+            layout.dtype,
+            layout.device,
+            tuple(layout.shape[d] for d in dims),
+            tuple(layout.stride[d] for d in dims),
+            layout.offset,
         )
 
     return make_view(g, x, lambda index: [index[place[d]] for d in range(len(dims))], restride)
@@ -158,12 +166,14 @@ def _slice(g: Any, x: TensorValue, starts: Sequence[Any], limits: Sequence[Any],
 
     def restride(layout: Layout) -> Layout:
         return Layout(
-            layout.dtype, layout.device, shape, tuple(s * t for s, t in zip(layout.stride, steps, strict=True)), layout.index(starts)
+            layout.dtype,
+            layout.device,
+            shape,
+            tuple(s * t for s, t in zip(layout.stride, steps, strict=True)),
+            layout.index(starts),
         )
 
-    return make_view(
-        g, x, lambda index: [i * t + s for i, s, t in zip(index, starts, steps, strict=True)], restride
-    )
+    return make_view(g, x, lambda index: [i * t + s for i, s, t in zip(index, starts, steps, strict=True)], restride)
 
 
 @lowering("as_strided")

@@ -1,6 +1,7 @@
 """Writing one loop node in the loops of a group.
 
-Two nests match when they visit the elements of a common buffer alike. The strides with which both walk that buffer tell which loop corresponds to which;
+Two nests match when they visit the elements of a common buffer alike. The strides with which both walk that buffer
+tell which loop corresponds to which;
 a loop that covers several loops of the other side is split.
 """
 
@@ -191,7 +192,9 @@ def _join(group: Group, node: LoopNode, g: _Side, n: _Side, pairs: list[tuple[st
         out.inner = [v for v in loops if v.name in g_inner] or list(group.inner)
     elif new_inner is not None:
         out.outer = [v for v in loops if v.name not in new_inner]
-        out.inner = [LoopVar(k, g.loops[k].size, node.kind) for k in new_inner] or [LoopVar("q" + v.name, v.size, v.kind) for v in node.inner]
+        out.inner = [LoopVar(k, g.loops[k].size, node.kind) for k in new_inner] or [
+            LoopVar("q" + v.name, v.size, v.kind) for v in node.inner
+        ]
     elif group_becomes_scalar:
         out.outer = loops
         out.inner = [LoopVar("q" + k, n.loops[k].size, node.kind) for k in n_inner]
@@ -225,7 +228,8 @@ def _order(group: Group, side: _Side) -> list[LoopVar]:
 
 
 def _level(group: Group, node: LoopNode, mapping: dict[str, Expr], scalar: bool) -> int:
-    """The earliest level at which everything the node reads from the group is there; checks that it reads what was written."""
+    """The earliest level at which everything the node reads from the group is there; checks that it reads what was
+    written."""
     level = -1 if scalar else 0
     for x, ops in node.reads.items():
         w = group.writes.get(x)

@@ -1,7 +1,9 @@
 """Fusion: which loop nodes share a kernel.
 
-One pass in graph order puts each node into the latest group it can join (a producer of something it reads, or a reader of the same buffer); a second pass
-merges whole groups into their producers. A join is refused when the loops do not match (`align.add_node`), when it would make groups depend on each other in a circle, or when
+One pass in graph order puts each node into the latest group it can join (a producer of something it reads, or a
+reader of the same buffer); a second pass
+merges whole groups into their producers. A join is refused when the loops do not match (`align.add_node`), when it
+would make groups depend on each other in a circle, or when
 the kernel would get too large; each refusal between related nodes is logged with its reason.
 """
 

@@ -25,10 +25,13 @@ class _PhaseDraft:
 
 
 class KernelMaker:
-    """Builds the kernel of one group. `internal(name)`: nobody outside the group reads that buffer. After `make()`, `arguments` names the
+    """Builds the kernel of one group. `internal(name)`: nobody outside the group reads that buffer. After `make()`,
+    `arguments` names the
     program buffers of the kernel's pointer arguments, and `dropped` the buffers that need no memory."""
 
-    def __init__(self, group: Group, buffers: dict[str, BufferDecl], internal: Callable[[str], bool], config: Config) -> None:
+    def __init__(
+        self, group: Group, buffers: dict[str, BufferDecl], internal: Callable[[str], bool], config: Config
+    ) -> None:
         self.group = group
         self.buffers = buffers
         self.config = config
@@ -191,7 +194,10 @@ class KernelMaker:
         row = product(v.size for v in loops_in)
         args = tuple(
             BufferArg(
-                local[x], self.buffers[x].layout.dtype, roles[x], row if roles[x] == "scratch" else self.buffers[x].layout.span
+                local[x],
+                self.buffers[x].layout.dtype,
+                roles[x],
+                row if roles[x] == "scratch" else self.buffers[x].layout.span,
             )
             for x in order
         )
@@ -280,7 +286,8 @@ def drop_dead_ops(drafts: list[_PhaseDraft]) -> None:
 
 
 def order_loops(loops: list[LoopVar], drafts: list[_PhaseDraft]) -> list[LoopVar]:
-    """Loops sorted so that the innermost has the smallest strides; stores count more than loads, large accesses more than small ones."""
+    """Loops sorted so that the innermost has the smallest strides; stores count more than loads, large accesses more
+    than small ones."""
     if len(loops) < 2:
         return list(loops)
     votes: dict[str, float] = {v.name: 0.0 for v in loops}

@@ -20,9 +20,11 @@ def plan_memory(
     pinned: set[str],
     arena_limit: int,
 ) -> tuple[list[Step], int, int]:
-    """Adds Alloc, Reuse and Free steps to `calls`, a list of (step, buffers read, buffers written); returns (steps, arena bytes, peak bytes).
+    """Adds Alloc, Reuse and Free steps to `calls`, a list of (step, buffers read, buffers written); returns (steps,
+    arena bytes, peak bytes).
 
-    Small temporaries get offsets in one arena, larger ones memory of their own, taken over from a dead buffer of equal size where there is one. Inputs are
+    Small temporaries get offsets in one arena, larger ones memory of their own, taken over from a dead buffer of
+    equal size where there is one. Inputs are
     freed after their last use."""
     last: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -78,11 +80,19 @@ def _free_unused_pool(steps: list[Step], pool: dict[tuple[int | Expr, str], list
 
 
 def _pool_key(decl: BufferDecl) -> tuple[int | Expr, str]:
-    return (bytes_of(decl) if decl.layout.span.is_const else decl.layout.span * decl.layout.itemsize, str(decl.layout.device))  # type: ignore[return-value]
+    return (
+        bytes_of(decl) if decl.layout.span.is_const else decl.layout.span * decl.layout.itemsize,
+        str(decl.layout.device),
+    )  # type: ignore[return-value]
 
 
 def _is_wanted(
-    x: str, k: int, calls: list[tuple[Step, list[str], list[str]]], buffers: dict[str, BufferDecl], made: set[str], arena: set[str]
+    x: str,
+    k: int,
+    calls: list[tuple[Step, list[str], list[str]]],
+    buffers: dict[str, BufferDecl],
+    made: set[str],
+    arena: set[str],
 ) -> bool:
     """True if one of the next few kernels can take the memory over (holding it longer would raise the peak)."""
     key = _pool_key(buffers[x])

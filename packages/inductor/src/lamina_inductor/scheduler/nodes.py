@@ -1,7 +1,9 @@
 """Groups: loop nodes that will share one kernel.
 
-A group has outer loops and maybe inner loops. Each member is a loop node whose loop variables are written in the group's variables, at a *level*: its
-inner ops run in inner phase `level`, the ops after its reduction in the scalar phase of the same level. A member that only has
+A group has outer loops and maybe inner loops. Each member is a loop node whose loop variables are written in the
+group's variables, at a *level*: its
+inner ops run in inner phase `level`, the ops after its reduction in the scalar phase of the same level. A member that
+only has
 the outer loops is *scalar*; level -1 is the scalar phase before the first inner one.
 """
 
@@ -103,7 +105,9 @@ def group_of(node: LoopNode) -> Group:
     g = Group(outer, inner, [Member(node, mapping, 0, False)])
     add_accesses(g, g.members[0])
     g.isolated = any(v.kind == "serial" for v in node.outer) or any(
-        op.args[3] is not None or any(s.startswith("ind") for s in op.args[1].syms) for ops in node.writes.values() for op in ops
+        op.args[3] is not None or any(s.startswith("ind") for s in op.args[1].syms)
+        for ops in node.writes.values()
+        for op in ops
     )
     return g
 

@@ -10,7 +10,8 @@ from .nodes import Group
 
 
 def order_groups(fusion: Fusion, sizes: dict[str, int], keep: set[str]) -> list[Group]:
-    """Groups in execution order. Among those that are ready, one that frees more bytes than it allocates goes first; else graph order
+    """Groups in execution order. Among those that are ready, one that frees more bytes than it allocates goes first;
+    else graph order
     decides. `sizes`: bytes of each temporary (0: unknown), `keep`: buffers that outlive the program."""
     alive = [k for k, g in enumerate(fusion.groups) if g is not None]
     waiting = {k: {d for d in fusion.deps[k] if fusion.groups[d] is not None and d != k} for k in alive}

@@ -53,7 +53,9 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
     for g in groups:
         if g.extern is not None:
             e = g.extern
-            call = ExternCall(e.target, e.args, e.kwargs, e.outputs, e.out, e.scalars, e.origins[0] if e.origins else "")
+            call = ExternCall(
+                e.target, e.args, e.kwargs, e.outputs, e.out, e.scalars, e.origins[0] if e.origins else ""
+            )
             calls.append((call, list(e.reads), list(e.writes)))
             for s, x, d in e.binds:
                 calls.append((BindSize(s, x, d), [x], []))
@@ -107,7 +109,9 @@ def drop_dead_nodes(nodes: list, keep: set[str]) -> list:
 
 def _kernel_name(origins: tuple[str, ...], names: dict[str, int]) -> str:
     words = [re.sub(r"_\d+$", "", o) for o in origins]
-    words = [w for w in dict.fromkeys(words) if w not in ("broadcast_in_dim", "convert_element_type", "reshape", "permute")]
+    words = [
+        w for w in dict.fromkeys(words) if w not in ("broadcast_in_dim", "convert_element_type", "reshape", "permute")
+    ]
     base = "k_" + "_".join(words[-4:] or ["copy"])
     base = re.sub(r"\W", "_", base)[:60]
     k = names[base] = names.get(base, 0) + 1
