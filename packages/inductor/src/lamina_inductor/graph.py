@@ -38,6 +38,11 @@ ALIASING = {"broadcast_in_dim", "permute", "reshape", "slice", "as_strided", "di
 VIEWS = ALIASING | {"flip", "restride"}
 
 
+def is_tensor_like(v: object) -> bool:
+    """True for whatever describes a tensor: the metadata of a value may be of any class (contract 9.1)."""
+    return hasattr(v, "stride") and hasattr(v, "dtype")
+
+
 class ResultMeta:
     """dtype, device, shape and stride (expressions) of one result of the current node."""
 
@@ -315,7 +320,7 @@ class GraphLowering:
         val = node.meta.get("val")
         if val is None and self.example_inputs is not None and k < len(self.example_inputs):
             val = self.example_inputs[k]
-        if isinstance(val, torch.Tensor):
+        if is_tensor_like(val):
             if val.layout != torch.strided:
                 raise UnsupportedGraph(f"input of layout {val.layout}", node=node.name)
             meta = self.meta_of(val)
@@ -383,7 +388,7 @@ class GraphLowering:
         args = self._value(node.args)
         kwargs = self._value(dict(node.kwargs))
         vals = list(val) if isinstance(val, (tuple, list)) else [val]
-        self._metas = [self.meta_of(v) if isinstance(v, torch.Tensor) else None for v in vals]  # type: ignore[misc]
+        self._metas = [self.meta_of(v) if is_tensor_like(v) else None for v in vals]  # type: ignore[misc]
         reason = None
         fn = self._table.get(name) if name is not None else None
         if fn is not None:
@@ -407,7 +412,7 @@ class GraphLowering:
         return self._extern(node, target, args, kwargs, val)
 
     def _reads_data(self, node: Node) -> bool:
-        return any(isinstance(a, Node) and isinstance(a.meta.get("val"), torch.Tensor) for a in node.args) and not _is_size_query(node)
+        return any(isinstance(a, Node) and is_tensor_like(a.meta.get("val")) for a in node.args) and not _is_size_query(node)
 
     def _unsupported(self, values: Any) -> str | None:
         for v in values:
@@ -462,7 +467,7 @@ class GraphLowering:
 
         def declare(v: Any) -> Any:
             position = len(names)
-            if isinstance(v, torch.Tensor):
+            if is_tensor_like(v):
                 meta = self.meta_of(v)
                 name = f"buf{len(self.buffers)}"
                 layout = Layout(meta.dtype, meta.device, meta.shape, meta.stride)
