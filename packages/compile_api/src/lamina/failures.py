@@ -29,11 +29,9 @@ def handle(error: Exception, *, stage: str, gm: Any, example_inputs: Sequence[An
 
 def describe(error: BaseException, *, stage: str | None = None, gm: Any = None) -> CompileError:
     """Wrap a layer's error: stage, node, user's line and hint are taken from it, or found in the graph."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, CompileError):
-            return inner
-        inner = inner.__cause__
+    inner = compile_error_in(error)
+    if inner is not None:
+        return inner
     node = _first(error, "node", "node_name")
     return CompileError(
         f"{type(error).__name__}: {error}",
@@ -42,6 +40,16 @@ def describe(error: BaseException, *, stage: str | None = None, gm: Any = None) 
         user_line=_first(error, "user_line", "user_source", "source_line", "line") or user_line(gm, node),
         hint=_first(error, "hint"),
     )
+
+
+def compile_error_in(error: BaseException) -> CompileError | None:
+    """Return the CompileError among an exception and its causes."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, CompileError):
+            return inner
+        inner = inner.__cause__
+    return None
 
 
 def _first(error: BaseException, *names: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .compile import capture_errors, captured, raise_as_compile_error
+from .compile import captured, raise_as_compile_error, stage_errors
 from .options import CompileOptions
 
 OLD_PREFIX = "_orig_mod."
@@ -52,7 +52,7 @@ class CompiledModule:
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         try:
             return call(*args, **kwargs)
-        except capture_errors() as error:
+        except stage_errors() as error:
             raise_as_compile_error(error)
 
     @property
@@ -89,7 +89,7 @@ def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         state.forward = captured(state.original.forward, state.settings)
     try:
         return state.forward(*args, **kwargs)
-    except capture_errors() as error:
+    except stage_errors() as error:
         raise_as_compile_error(error)
 
 

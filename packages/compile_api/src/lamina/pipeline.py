@@ -64,7 +64,7 @@ class Rung:
             aot = import_stage("aot")
             extra = self._aot_arguments(aot)
             with events.timed("aot", "aot_compile", gm), _patched(aot, values_for("aot", self.values)):
-                return aot.aot_compile(
+                compiled = aot.aot_compile(
                     gm,
                     example_inputs,
                     forward_compiler=functools.partial(self._lower, "forward"),
@@ -72,9 +72,36 @@ class Rung:
                     inference_compiler=functools.partial(self._lower, "inference"),
                     **extra,
                 )
+            return self._report_fallback(compiled, gm, example_inputs)
         except Exception as error:
             failures.handle(error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
             return gm.forward
+
+    def _report_fallback(
+        self, compiled: Callable[..., Any], gm: Any, example_inputs: Sequence[Any]
+    ) -> Callable[..., Any]:
+        """aot_autograd runs in eager what it cannot trace; tell, unless it is the kind of graph it leaves to eager.
+
+        A program that is itself wrong fails while it is traced, too: then its call raises, and nothing is reported.
+        """
+        error = getattr(compiled, "error", None)
+        if error is None or isinstance(error, import_stage("aot").errors.TraceError):
+            return compiled
+        report = functools.partial(failures.handle, error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
+        if failures.compile_error_in(error) is not None:
+            report()
+            return compiled
+        told = False
+
+        def run(*args: Any) -> Any:
+            nonlocal told
+            result = compiled(*args)
+            if not told:
+                report()
+                told = True
+            return result
+
+        return run
 
     def _aot_arguments(self, aot: Any) -> dict[str, Any]:
         chosen = self.values.get("partitioner")
