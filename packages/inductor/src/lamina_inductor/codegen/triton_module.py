@@ -1,6 +1,8 @@
-"""From Triton source text to something that runs: a module file in the cache, compiled ahead for a device or just in time.
+"""From Triton source text to something that runs: a module file in the cache, compiled ahead for a device or just in
+time.
 
-Triton reads the source of a kernel back from its file, so each generated text is written to a file named by its content.
+Triton reads the source of a kernel back from its file, so each generated text is written to a file named by its
+content.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def signature(launch: Launch) -> dict[str, str]:
 
 
 def compile_ahead(module: ModuleType, launch: Launch, config: dict[str, int], target: Any, aligned: set[str]) -> Any:
-    """Compile one launch for `target` (a triton GPUTarget) without a device. `aligned`: parameters whose value is a multiple of 16.
+    """Compile one launch for `target` (a triton GPUTarget) without a device. `aligned`: parameters whose value is a
+    multiple of 16.
 
     Returns Triton's compiled kernel: `.asm["cubin"]`, `.asm["ptx"]`, `.metadata` (shared memory, warps, name).
     """
