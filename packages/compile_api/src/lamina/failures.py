@@ -34,12 +34,18 @@ def describe(error: BaseException, *, stage: str | None = None, gm: Any = None) 
         return inner
     node = _first(error, "node", "node_name")
     return CompileError(
-        f"{type(error).__name__}: {error}",
+        f"{type(error).__name__}: {_message(error)}",
         stage=_first(error, "stage") or stage,
         node=None if node is None else str(node),
         user_line=_first(error, "user_line", "user_source", "source_line", "line") or user_line(gm, node),
         hint=_first(error, "hint"),
     )
+
+
+def _message(error: BaseException) -> str:
+    """Return the message alone: the layers' errors print their line and hint with it, which are shown apart here."""
+    message = getattr(error, "message", None)
+    return message if isinstance(message, str) else str(error).partition("\n  hint:")[0]
 
 
 def compile_error_in(error: BaseException) -> CompileError | None:

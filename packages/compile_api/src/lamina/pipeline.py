@@ -18,7 +18,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import events, failures
+from . import config, events, failures
 from .errors import StageMissingError
 from .options import CompileOptions, values_for
 
@@ -131,14 +131,24 @@ class Rung:
             with events.timed("inductor", "compile_graph", role), _patched(
                 inductor, values_for("inductor", self.values)
             ):
-                return inductor.compile_graph(lowered, example_inputs, target=target, name=role)
+                compiled = inductor.compile_graph(lowered, example_inputs, target=target, name=role)
+            events.emit("inductor", "wrapper", compiled)
+            fallback = getattr(compiled, "fallback", None)
+            if fallback and "internal error" in fallback:
+                raise RuntimeError(fallback)
+            return compiled
         except Exception as error:
             failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
             return run_eagerly(gm)
 
 
 def _patched(package: Any, values: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
-    """Return a with-block in which the config of `package` has `values`."""
+    """Return a with-block in which the config of `package` has `values`.
+
+    Layers used alone dump on their own; here the listener of `logs` writes all dumps, under one numbering.
+    """
+    if config.current().dump_dir:
+        values = {**values, "dump_dir": ""}
     if not values:
         return contextlib.nullcontext()
     return importlib.import_module(f"{package.__name__}.config").patch(**values)
