@@ -13,6 +13,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -33,8 +34,16 @@ def module_text(kernels: list[TritonKernel]) -> str:
     return HEADER + "\n\n".join(k.source for k in kernels)
 
 
+_importing = threading.Lock()
+
+
 def load_module(text: str, folder: pathlib.Path) -> ModuleType:
     """Import generated source from `folder` (made if missing; a temporary one if it cannot be written)."""
+    with _importing:
+        return _load_module(text, folder)
+
+
+def _load_module(text: str, folder: pathlib.Path) -> ModuleType:
     name = "lamina_triton_" + hashlib.sha256(text.encode()).hexdigest()[:24]
     found = sys.modules.get(name)
     if found is not None:

@@ -10,6 +10,8 @@ compiler.
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
+import functools
 import hashlib
 import json
 import os
@@ -90,6 +92,12 @@ class Binary:
     shared: int
     warps: int
     parameters: int  # how many parameters the code takes; those after ours are scratch pointers that stay null
+
+
+@functools.cache
+def expose_torch_cuda() -> None:
+    """Make the shim functions of libtorch_cuda visible to generated code."""
+    ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"), mode=ctypes.RTLD_GLOBAL)
 
 
 def capability(device: torch.device) -> int:
@@ -220,6 +228,8 @@ def build_native(
     folder = cache_folder(config)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     cache_dir, cxx = getattr(config, "cache_dir", ""), getattr(config, "cxx", "")
+    module = native(cache_dir, cxx)  # makes torch's functions visible to the wrapper
+    expose_torch_cuda()
     texts = {key: module_text([k]) for key, k in kernels.items()}
     configs = {key: (chosen or {}).get(key, k.configs[0]) for key, k in kernels.items()}
     jobs = []
@@ -258,7 +268,7 @@ def build_native(
     tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
     kinds = "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
     graph = NativeGraph(
-        native(cache_dir, cxx),
+        module,
         function_address(library, "lamina_run"),
         releases_gil=False,
         input_kinds=kinds,
