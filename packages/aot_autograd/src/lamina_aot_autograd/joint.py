@@ -370,5 +370,7 @@ def check_traceable(examples: Sequence[Any]) -> None:
                 raise UnsupportedError(f"an input of layout {value.layout}")
             if is_functorch_tensor(value):
                 raise UnsupportedError("an input that belongs to a torch.func transform")
+            if value.is_inference() and torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+                raise UnsupportedError("an inference tensor in a graph that may record gradients")
             if value.is_conj() or value.is_neg():
                 raise UnsupportedError("an input with a pending conjugation or negation")

@@ -205,6 +205,8 @@ class Tracer(DispatchMode):
         raise DataDependentError(f"an op gives a Python {type(result).__name__}")
 
     def run_pure(self, info: OpInfo, args: tuple, kwargs: dict) -> Any:
+        if info.is_random and self.phase == "backward":
+            raise UnsupportedError("a random op in the backward (a region run again)")
         meta = self.results(info, args, kwargs)
         lower = self.lower
         graph_args = tuple([lower(a) for a in args])
@@ -285,6 +287,8 @@ class Tracer(DispatchMode):
         if functional is None or torch.Tag.inplace_view in info.func.tags:
             raise UnsupportedError(f"{info.func} has no functional form")
         targets = args[0]
+        if len(args) < len(info.fill):
+            args = (*args, *info.fill[len(args):])
         pure = op_info.lookup(functional)
         if isinstance(targets, (list, tuple)):
             metas = self.results(pure, args, kwargs)
@@ -303,6 +307,8 @@ class Tracer(DispatchMode):
         return args[0]
 
     def _record_call(self, info: OpInfo, args: tuple, kwargs: dict, val: Any) -> fx.Node:
+        if info.is_random and self.phase == "backward":
+            raise UnsupportedError("a random op in the backward (a region run again)")
         if kwargs.get("generator") is not None:
             raise UnsupportedError("a random op with a generator of its own")
         lower = self.lower
