@@ -47,7 +47,7 @@ class CompiledModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            call = self._lamina_state.call
+            call = self._lamina_state.call  # type: ignore[attr-defined]
         except AttributeError:  # an object that a library made with cls.__new__, without going through compile
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         try:
@@ -109,7 +109,7 @@ def make_class(base: type) -> type:
             "forward": forward,
         }
         # type.__new__ and not the metaclass's: no side effects of a user's metaclass for a class not theirs.
-        made = type.__new__(type(base), base.__name__, (CompiledModule, base), namespace)
+        made = type.__new__(type(base), base.__name__, (CompiledModule, base), namespace)  # type: ignore[call-overload]
         _made[base] = made
     return made
 
