@@ -8,8 +8,6 @@ import torch
 from lamina_primtorch.spec import TAGS, define
 from lamina_primtorch.value import Value
 
-NO_BFLOAT16 = {"ndtri", "log_ndtr"}
-
 
 def as_value(x):
     if isinstance(x, torch.Tensor):
@@ -20,8 +18,6 @@ def as_value(x):
 @pytest.mark.parametrize("prim", lp.PRIMS.values(), ids=lambda p: p.name)
 def test_meta_is_eagers_metadata(prim):
     for args, kwargs in prim.spec.samples:
-        if prim.name in NO_BFLOAT16 and args[0].dtype is torch.bfloat16:
-            continue
         out = prim(*args, **kwargs)
         if "data_dependent" in prim.spec.tags:
             continue

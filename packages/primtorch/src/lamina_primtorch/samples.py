@@ -37,7 +37,9 @@ def _unary(name: str) -> list[Call]:
         return [((torch.complex(_grid(6), _grid(6).flip(0)),), {})]
     if name in BITS:
         return [((_ints(),), {}), ((torch.tensor([True, False]),), {})]
-    calls: list[Call] = [((_floats(),), {}), ((_grid(3, 4).t(),), {}), ((_grid(5).bfloat16(),), {}), ((torch.empty(0),), {})]
+    calls: list[Call] = [((_floats(),), {}), ((_grid(3, 4).t(),), {}), ((torch.empty(0),), {})]
+    if name not in ("ndtri", "log_ndtr"):  # eager has no half precision kernel of these
+        calls.append(((_grid(5).bfloat16(),), {}))
     if name in ("neg", "abs", "sign", "logical_not"):
         calls.append(((_ints(torch.int8),), {}))
     return calls
