@@ -30,6 +30,7 @@ from ..index import INF, ONE, Expr, coefficient, product, substitute, symbol, to
 from ..ops import MULTI_RESULT, Op, compute_dtype
 from . import triton_ops
 from .kernel import KernelSpec, LoopVar, Phase
+from .softmax_stats import merge_softmax_stats
 from .triton_ops import COMBINE, NEUTRAL, POINTER, ROWS, TL_DTYPE, literal
 
 PERSISTENT_LIMIT = 8192  # elements of the inner range that are still kept in registers
@@ -255,6 +256,19 @@ class Emitter:
                 text = self.fresh(f"{text}.to(tl.int1)")
         self.local[op] = text
         return text
+
+    def prefetch(self, phase: Phase) -> None:
+        """Read what a phase loads at places that do not depend on data."""
+        for op in phase.ops:
+            if op.name != "load" or op.args[2] is not None or self.spec.buffer(op.args[0]).role != "in":
+                continue
+            if substitute(to_expr(op.args[1]), self.mapping).syms <= self.plain_symbols:
+                self.load(op)
+
+    @property
+    def plain_symbols(self) -> frozenset[str]:
+        """Symbols of block axes and sizes: everything but values read from memory."""
+        return frozenset({*(f"{a.name}index" for a in self.axes), "rindex", *self.spec.sizes})
 
     def load(self, op: Op) -> str:
         buffer, expr, mask = op.args
@@ -640,6 +654,7 @@ def generate(spec: KernelSpec) -> TritonKernel:
     largest = max((s.hi for s in sizes), default=1)
     if largest <= PERSISTENT_LIMIT and len(sizes) == 1 and (inner_contiguous(spec) or largest <= 64):
         return _rows(spec, axis, "persistent")
+    spec = merge_softmax_stats(spec)
     if can_split(spec, axis):
         return _split(spec, axis)
     return _rows(spec, axis, "looped")
@@ -714,8 +729,8 @@ def pointwise_configs(spec: KernelSpec, n: int | None) -> list[dict[str, int]]:
         return [{"XBLOCK": small, "num_warps": max(1, min(4, small // 64))}, {"XBLOCK": 512, "num_warps": 4}]
     first = 1024 if widest >= 4 else 2048
     return [
-        {"XBLOCK": first, "num_warps": 4},
         {"XBLOCK": first, "num_warps": 8},
+        {"XBLOCK": first, "num_warps": 4},
         {"XBLOCK": 512, "num_warps": 4},
         {"XBLOCK": 2 * first, "num_warps": 8},
     ]
@@ -759,6 +774,9 @@ def _rows(spec: KernelSpec, axis: Axis, form: str) -> TritonKernel:
         e.write("rlocal = tl.arange(0, RBLOCK)[None, :]")
         e.write("rindex = rlocal" + (".to(tl.int64)" if e.wide else ""))
         e.write(f"rmask = rindex < {rsize}")
+        for p in spec.phases:  # all reading first: memory is busy while the first reductions wait for each other
+            e.enter(inner_axes.get(id(p)), keep=True)
+            e.prefetch(p)
         for p in spec.phases:
             e.enter(inner_axes.get(id(p)), keep=True)
             e.body(p, "block" if p.loops else "once")
@@ -769,6 +787,10 @@ def _rows(spec: KernelSpec, axis: Axis, form: str) -> TritonKernel:
             e.enter(a)
             if a is None:
                 e.body(p, "once")
+            elif _only_fills_scratch(spec, p):
+                for op in p.ops:
+                    if op.name == "store":
+                        e.scratch[op.args[0]] = op
             else:
                 _loop(
                     e,
@@ -781,6 +803,12 @@ def _rows(spec: KernelSpec, axis: Axis, form: str) -> TritonKernel:
     names = ["XBLOCK", "RBLOCK"]
     launch = Launch(spec.name, params, names, [(axis.size, "XBLOCK")], e.checks)
     return TritonKernel(spec, form, _function(spec.name, params, names, e.lines), [launch], configs)
+
+
+def _only_fills_scratch(spec: KernelSpec, phase: Phase) -> bool:
+    """True if nothing of a phase lasts but scratch values, which are computed again where they are read."""
+    lasting = [op for op in phase.ops if op.name in ("store", "reduction", "scan", "check")]
+    return bool(lasting) and all(op.name == "store" and spec.buffer(op.args[0]).role == "scratch" for op in lasting)
 
 
 def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: bool) -> None:

@@ -65,7 +65,8 @@ UNALIGNED = "lamina: an input does not start at a multiple of 16 bytes"
 
 
 class AlignedGraph:
-    """A native graph whose kernels assume that inputs start at multiples of 16 bytes. Where one does not, the call is made again with a copy of it: nothing has been changed
+    """A native graph whose kernels assume that inputs start at multiples of 16 bytes. Where one does not, the call is
+    made again with a copy of it: nothing has been changed
     by then, since graphs are functional."""
 
     def __init__(self, graph: NativeGraph) -> None:
