@@ -11,6 +11,7 @@ locals as arguments and jumps to instruction ``index``; the original exception t
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
@@ -21,19 +22,26 @@ from .graph_break import GraphBreak
 from .variables.base import VariableTracker
 
 NULL_SLOT, VALUE_SLOT, HANDLER_SLOT = "null", "value", "handler"
-"""What a stack slot holds: NULL, an object, or the saved exception state that PUSH_EXC_INFO made (its exception is the next slot)."""
+"""What a stack slot holds: NULL, an object, or the saved exception state that PUSH_EXC_INFO made (passed on as the exception handled)."""
 
 _CO_VARARGS, _CO_VARKEYWORDS, _CO_GENERATOR = 4, 8, 32
 
 
 class HandlerState(VariableTracker):
-    """The exception state that ``PUSH_EXC_INFO`` saved on the stack; ``previous`` is the exception handled before, or None."""
+    """The exception state that ``PUSH_EXC_INFO`` saved on the stack: ``previous`` was handled before (or None), ``current`` is now."""
 
-    __slots__ = ("previous",)
+    __slots__ = ("current", "previous")
 
-    def __init__(self, previous: VariableTracker | None):
+    def __init__(self, previous: VariableTracker | None, current: VariableTracker):
         self.source = None
         self.previous = previous
+        self.current = current
+
+    def children(self) -> Any:
+        return (self.current,)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen(self.current)
 
     def describe(self) -> str:
         return "saved exception state"
@@ -72,13 +80,17 @@ def tail_call_with_cells(code: CodeType, f_globals: dict[str, Any], cells: tuple
     return TailCall(FunctionType(code, f_globals, code.co_name, None, cells), args)
 
 
+def current_exception() -> BaseException | None:
+    return sys.exc_info()[1]
+
+
 def enter_frame(code: CodeType, f_globals: dict[str, Any], state: tuple[Any, ...]) -> Any:
     """Run a continue function: ``state`` is (cells, arguments)."""
     cells, args = state
     return FunctionType(code, f_globals, code.co_name, None, cells or None)(*args)
 
 
-RUNTIME_FUNCTIONS = (run_resumed, tail_call, run_resumed_with_cells, tail_call_with_cells, enter_frame)
+RUNTIME_FUNCTIONS = (run_resumed, tail_call, run_resumed_with_cells, tail_call_with_cells, enter_frame, current_exception)
 """Called by generated code; never captured themselves."""
 
 
@@ -137,18 +149,14 @@ def _stack_argument(i: int) -> str:
 
 def _load_slots(slots: tuple[str, ...], emit: Callable[..., None]) -> None:
     """Rebuild a stack from arguments named by ``_stack_argument``."""
-    after_handler = False
     for i, slot in enumerate(slots):
         if slot == NULL_SLOT:
             emit(Instruction("PUSH_NULL"))
-        elif slot == HANDLER_SLOT:
-            after_handler = True
             continue
-        else:
-            emit(Instruction("LOAD_FAST", _stack_argument(i)))
-            if after_handler:
-                emit(Instruction("PUSH_EXC_INFO"))
-        after_handler = False
+        emit(Instruction("LOAD_FAST", _stack_argument(i)))
+        if slot == HANDLER_SLOT:
+            emit(Instruction("PUSH_EXC_INFO"))
+            emit(Instruction("POP_TOP"))
 
 
 def _entry_code(
@@ -181,7 +189,7 @@ def _entry_code(
     first = code.co_firstlineno
     for inst in prologue:
         inst.positions = (first, first, None, None)
-    arguments = tuple(_stack_argument(i) for i, s in enumerate(slots) if s == VALUE_SLOT) + local_names + extra
+    arguments = tuple(_stack_argument(i) for i, s in enumerate(slots) if s != NULL_SLOT) + local_names + extra
     taken = set(arguments) | set(free)
     varnames = arguments + tuple(n for n in code.co_varnames if n not in taken) + temps
     flags = code.co_flags & ~(_CO_VARARGS | _CO_VARKEYWORDS)
@@ -224,6 +232,14 @@ def _results(inst: Instruction) -> int:
     return 0 if name.startswith(_NO_RESULT) else 1
 
 
+def stack_effect(opname: str, opcode: int, arg: int | None, jump: bool = False) -> int:
+    if opname == "CALL" and v.PY311:
+        return -(arg or 0) - 1  # 3.11 books the arguments under PRECALL
+    if opname == "PRECALL":
+        return 0
+    return dis.stack_effect(opcode, arg, jump=jump)
+
+
 def slots_of(stack: list[VariableTracker]) -> list[str]:
     from .translator.base import NULL
 
@@ -235,7 +251,7 @@ def slots_after(slots: list[str], inst: Instruction, jump: bool) -> tuple[str, .
     arg = None
     if inst.opcode >= v.HAVE_ARGUMENT:
         arg = inst.arg or 0
-    n = len(slots) + dis.stack_effect(inst.opcode, arg, jump=jump)
+    n = len(slots) + stack_effect(inst.opname, inst.opcode, arg, jump)
     if inst.opname == "FOR_ITER" and jump:
         return tuple(slots[:-1])
     if inst.opname == "SEND" and jump:
@@ -274,7 +290,7 @@ class FrameExit:
     def live_trackers(self) -> list[VariableTracker]:
         """What the rebuilt frame holds."""
         tx = self.tx
-        out = [vt for vt, slot in zip(tx.stack, self.slots) if slot == VALUE_SLOT]
+        out = [vt for vt, slot in zip(tx.stack, self.slots) if slot != NULL_SLOT]
         out += [tx.symbolic_locals[name] for name in self.locals]
         out += [cell for name in cell_names(self.code) if (cell := tx.cells.get(name)) is not None]
         return out
@@ -351,13 +367,15 @@ def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str]
     cg = Codegen(tx.output, tx.f_code)
     values: dict[int, str] = {}
     for i in range(len(slots) - 1, -1, -1):
-        if slots[i] == HANDLER_SLOT:
-            cg.emit("POP_EXCEPT")
-            continue
         name = f"__lamina_r{len(temps)}"
         temps.append(name)
+        if slots[i] == HANDLER_SLOT:
+            cg.push_function(current_exception)
+            cg.call_function(0)
         cg.emit("STORE_FAST", name)
-        if slots[i] == VALUE_SLOT:
+        if slots[i] == HANDLER_SLOT:
+            cg.emit("POP_EXCEPT")
+        if slots[i] != NULL_SLOT:
             values[i] = name
     cells = cell_names(tx.f_code)
     if cells:
@@ -417,7 +435,7 @@ def emit_state(cg: Any, exit_: FrameExit, push_next: Callable[[], None] | None) 
     cg.build("BUILD_TUPLE", len(cells))
     n = 0
     for vt, slot in zip(tx.stack, exit_.slots):
-        if slot == VALUE_SLOT:
+        if slot != NULL_SLOT:
             cg(vt)
             n += 1
     for name in exit_.locals:
@@ -456,7 +474,7 @@ def emit_generator(cg: Any, generator: Any) -> None:
     cg.build("BUILD_TUPLE", len(cells))
     n = 0
     for vt, slot in zip(tx.stack, slots):
-        if slot == VALUE_SLOT:
+        if slot != NULL_SLOT:
             cg(vt)
             n += 1
     for name in names:

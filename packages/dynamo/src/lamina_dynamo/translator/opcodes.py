@@ -806,7 +806,7 @@ class Opcodes(Calls, Translator):
     def PUSH_EXC_INFO(self, inst: Instruction) -> Any:
         exc = self.stack.pop()
         root = self.root
-        self.stack.append(HandlerState(root.handled_exception))
+        self.stack.append(HandlerState(root.handled_exception, exc))
         self.stack.append(exc)
         root.handled_exception = exc
 

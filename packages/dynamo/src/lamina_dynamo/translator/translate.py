@@ -14,7 +14,7 @@ from ..codegen import Codegen, straight_line_depth
 from ..errors import BackendCompilerFailed
 from ..graph_break import GraphBreak
 from ..output_graph import OutputGraph
-from ..resume import FrameExit, call_next_frame, cell_names, continue_code, edit_body, emit_state, resume_info
+from ..resume import HANDLER_SLOT, NULL_SLOT, FrameExit, call_next_frame, cell_names, continue_code, edit_body, emit_state, resume_info
 from ..source import CellContentsSource, ClosureSource, LocalSource
 from .base import RestartTranslation, StopTranslation, Translator
 from .opcodes import Opcodes
@@ -258,18 +258,14 @@ class Translation:
     def rebuild_frame(self, cg: Codegen, exit_: FrameExit) -> None:
         """The frame's stack and live locals as they are at the break."""
         tx = exit_.tx
-        after_handler = False
         for vt, slot in zip(tx.stack, exit_.slots):
-            if slot == "null":
+            if slot == NULL_SLOT:
                 cg.emit("PUSH_NULL")
-            elif slot == "handler":
-                after_handler = True
                 continue
-            else:
-                cg(vt)
-                if after_handler:
-                    cg.emit("PUSH_EXC_INFO")
-            after_handler = False
+            cg(vt)
+            if slot == HANDLER_SLOT:
+                cg.emit("PUSH_EXC_INFO")
+                cg.emit("POP_TOP")
         stores = []
         for name in exit_.locals:
             vt = tx.symbolic_locals[name]
