@@ -56,18 +56,18 @@ class Fake(torch.Tensor):
         return self
 
 
-def from_real(t: torch.Tensor) -> Fake:
-    """A fake with the metadata of ``t``; raises Unsupported for tensors that are not plain and strided."""
+def from_real(t: torch.Tensor, shape: Any = None, stride: Any = None) -> Fake:
+    """A fake with the metadata of ``t`` (or symbolic ``shape`` and ``stride``); raises Unsupported for tensors not plain and strided."""
     if t.layout is not torch.strided or t.is_nested:
         raise Unsupported(f"layout {t.layout}")
     if t.is_conj() or t.is_neg() or t.is_quantized:
         raise Unsupported("conjugate, negative or quantized view")
-    leaf = t.is_leaf
-    fake = Fake.make(t.shape, t.stride(), t.dtype, t.device, t.storage_offset(), leaf and t.requires_grad)
-    if not leaf:
-        with torch.enable_grad():
-            fake = Fake.make(t.shape, t.stride(), t.dtype, t.device, t.storage_offset(), True).view_as_fake()
-    return fake
+    shape = t.shape if shape is None else shape
+    stride = t.stride() if stride is None else stride
+    if t.is_leaf:
+        return Fake.make(shape, stride, t.dtype, t.device, t.storage_offset(), t.requires_grad)
+    with torch.enable_grad():
+        return Fake.make(shape, stride, t.dtype, t.device, t.storage_offset(), True).view_as_fake()
 
 
 def _non_leaf(self: Fake) -> Fake:
@@ -255,6 +255,8 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
             pass
         else:
             return _from_rule(result, func, args)
+    if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
+        return _through_fake_tensors(func, args, kwargs)
     device = _device(args, kwargs)
     meta_args = [_to_meta(a) for a in args]
     meta_kwargs = {k: _to_meta(x) for k, x in kwargs.items()}
@@ -263,9 +265,88 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
             meta_kwargs["device"] = torch.device("meta")
     try:
         out = func(*meta_args, **meta_kwargs)
-    except NotImplementedError as e:
-        raise DataDependent(func, False) from e
+    except NotImplementedError:
+        return _through_fake_tensors(func, args, kwargs)
     return _describe(out, device)
+
+
+class _Fallback:
+    """torch's FakeTensorMode, for symbolic sizes and for ops without a meta implementation; made when first needed."""
+
+    mode: Any = None
+
+
+def use_shape_env(shape_env: Any) -> None:
+    """Symbolic sizes of the running translation belong to ``shape_env`` (None: there are none)."""
+    if shape_env is None:
+        _Fallback.mode = None
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    _Fallback.mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+
+
+def _is_symbolic(x: Any) -> bool:
+    for i in x:
+        kind = type(i)
+        if kind is Fake:
+            shape, stride, _, _, offset = i.mk
+            if type(offset) is not int or any([type(n) is not int for n in shape]) or any([type(n) is not int for n in stride]):
+                return True
+        elif kind is torch.SymInt or kind is torch.SymFloat or kind is torch.SymBool:
+            return True
+        elif (kind is list or kind is tuple) and _is_symbolic(i):
+            return True
+    return False
+
+
+def _through_fake_tensors(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+    mode = _Fallback.mode
+    if mode is None:
+        mode = _Fallback.mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def convert(x: Any) -> Any:
+        if type(x) is Fake:
+            twin = getattr(x, "fake_twin", None)
+            if twin is None or twin.fake_mode is not mode:
+                shape, stride, dtype, device, offset = x.mk
+                twin = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+                if not (type(offset) is int and offset == 0):
+                    size = offset + 1
+                    for n, s in zip(shape, stride):
+                        size = size + (n - 1) * s
+                    twin = torch.empty((size,), dtype=dtype, device=device).as_strided(shape, stride, offset)
+                x.fake_twin = twin
+            return twin
+        if type(x) is list or type(x) is tuple:
+            return type(x)([convert(i) for i in x])
+        return x
+
+    with mode:
+        try:
+            fake_args = [convert(a) for a in args]
+            fake_kwargs = {k: convert(a) for k, a in kwargs.items()}
+            with torch.no_grad():
+                out = func(*fake_args, **fake_kwargs)
+        except DataDependentOutputException as e:
+            raise DataDependent(func, True) from e
+        except DynamicOutputShapeException as e:
+            raise DataDependent(func, False) from e
+        except NotImplementedError as e:
+            raise DataDependent(func, False) from e
+    return _describe_fake(out)
+
+
+def _describe_fake(out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        if out.layout is not torch.strided:
+            raise Unsupported(f"result of layout {out.layout}")
+        return (tuple(out.shape), tuple(out.stride()), out.dtype, out.device, out.storage_offset())
+    if isinstance(out, (list, tuple)):
+        return [_describe_fake(o) for o in out]
+    return None if out is None else _Plain(out)
 
 
 def _from_rule(result: Any, func: Any, args: Any) -> Any:

@@ -49,7 +49,9 @@ class OutputGraph:
         self.mode = fakes.FakeMode()
         self.op_count = 0
         self.graph_state: dict[Any, Any] = {}
-        self._shape_env: Any = None
+        self._symbols: Any = None
+        self._numbers: dict[Any, Any] = {}
+        fakes.use_shape_env(None)
         self.context_stack: list[Any] = []
         self.initial_grad_mode = torch.is_grad_enabled()
 
@@ -109,13 +111,15 @@ class OutputGraph:
         """Tracker of a tensor that comes from outside; becomes a graph input when a node uses it."""
         from .variables.tensor import TensorVariable
 
+        dims = self.frame_state.symbolic_dims(source, value) if self.frame_state is not None else ()
         try:
-            fake = fakes.from_real(value)
+            if dims and value.layout is torch.strided:
+                fake = self.symbols.tensor(value, source, dims)
+            else:
+                fake = fakes.from_real(value)
+                self.guard(source, "TENSOR", None)
         except fakes.Unsupported as e:
             raise GraphBreak("sparse_or_nested", reason=str(e)) from None
-        if value.grad is not None:
-            fake.real_grad = value.grad
-        self.guard(source, "TENSOR", None)
         vt = TensorVariable(None, fake, source, type(value))
         vt.real = value
         fake.vt = vt
@@ -263,12 +267,31 @@ class OutputGraph:
     # -- symbolic ------------------------------------------------------------------------------------------------
 
     @property
-    def shape_env(self) -> Any:
-        if self._shape_env is None:
-            from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    def symbols(self) -> Any:
+        """Symbolic sizes and ints; made when the first is needed."""
+        if self._symbols is None:
+            from .symbolic import Symbols
 
-            self._shape_env = ShapeEnv()
-        return self._shape_env
+            self._symbols = Symbols(self)
+        return self._symbols
+
+    def maybe_symbolic(self, value: Any, source: Any) -> VariableTracker | None:
+        """A symbolic number for an outside int that varies from call to call, or None."""
+        if self.frame_state is None or type(value) is not int or not self.frame_state.is_symbolic_number(source, value):
+            return None
+        found = self._numbers.get(source)
+        if found is None:
+            from .variables.symint import SymNumberVariable
+
+            symbol = self.symbols.number(value, source)
+            found = self._numbers[source] = SymNumberVariable(None, symbol, source, symbol)
+        return found
+
+    def all_guards(self) -> list[Guard]:
+        """Guards of the translation, those about symbols included."""
+        if self._symbols is None:
+            return self.guards
+        return self.guards + self._symbols.guards()
 
     def symbol(self, value: Any) -> VariableTracker:
         """Tracker of a symbolic expression that occurs in metadata."""

@@ -154,7 +154,7 @@ class Translation:
     def skip(self, output: OutputGraph, record: BreakRecord | None, reason: str) -> TranslationResult:
         breaks = [record] if record is not None else []
         return TranslationResult(
-            None, list(output.guards), breaks=breaks, has_breaks=True, reason=reason, instructions=output.count,
+            None, list(output.all_guards()), breaks=breaks, has_breaks=True, reason=reason, instructions=output.count,
             restarts=self.restarts, output=output,
         )  # fmt: skip
 
@@ -170,7 +170,7 @@ class Translation:
         if not output.op_count and not cg.output_nodes and not output.has_effects():
             # Nothing for a backend here: the original does the same.
             return TranslationResult(
-                None, output.guards, reason="no tensor operations", instructions=output.count, restarts=self.restarts, output=output
+                None, output.all_guards(), reason="no tensor operations", instructions=output.count, restarts=self.restarts, output=output
             )
         graphs, compiled, region = self.compile(output, cg)
         prologue = self.prologue()
@@ -181,7 +181,7 @@ class Translation:
             stacksize=straight_line_depth(region) + 4,
         )
         return TranslationResult(
-            new, output.guards, graphs, instructions=output.count, restarts=self.restarts, compiled=compiled, output=output
+            new, output.all_guards(), graphs, instructions=output.count, restarts=self.restarts, compiled=compiled, output=output
         )
 
     def finish_break(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> TranslationResult:
@@ -226,7 +226,7 @@ class Translation:
         self.skip_codes([c for c in codes if c is not None])
         self.breaks.append(record)
         return TranslationResult(
-            new, output.guards, graphs, self.breaks, True, record.message, instructions=output.count, restarts=self.restarts,
+            new, output.all_guards(), graphs, self.breaks, True, record.message, instructions=output.count, restarts=self.restarts,
             compiled=compiled, output=output,
         )  # fmt: skip
 

@@ -94,13 +94,26 @@ def _result(tx: Any, vt: VariableTracker) -> VariableTracker:
     return vt
 
 
-def of_symbolic(output: Any, value: Any) -> VariableTracker:
-    """Tracker of a symbolic size met in a tensor's metadata; its graph value is the expression's."""
-    from ..translator.base import constant
+class SizeNumberVariable(SymNumberVariable):
+    """A symbolic size of a tensor; its node (``tensor.size(dim)``) is made when the number is used."""
 
-    if isinstance(value, (int, float, bool)):
-        return constant(value)
-    known = value.node.maybe_as_int() if isinstance(value, torch.SymInt) else None
-    if known is not None:
-        return constant(known)
-    return output.symbol(value)
+    __slots__ = ("owner", "dim")
+
+    def __init__(self, value: Any, owner: VariableTracker, dim: int):
+        super().__init__(None, value)
+        self.owner = owner
+        self.dim = dim
+
+    def as_proxy(self) -> Any:
+        if self.node is None:
+            from .context import current_output
+
+            output = current_output()
+            node = output.graph.create_node("call_method", "size", (self.owner.as_proxy(), self.dim), {})
+            node.meta["val"] = self.fake
+            node.meta["stack_trace"] = output.current_tx.stack_trace()
+            self.node = node
+        return self.node
+
+    def children(self) -> Any:
+        return (self.owner,)

@@ -148,7 +148,7 @@ class TensorVariable(VariableTracker):
     def length(self, tx: Any) -> VariableTracker:
         if not self.fake.dim():
             tx.raise_exception(TypeError, "len() of a 0-d tensor")
-        return make_size(tx.output, self.fake.shape).items[0]
+        return make_size(tx.output, self.fake.shape, self).items[0]
 
     def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
         raise GraphBreak("data_dependent_scalar", op="in")
@@ -196,18 +196,24 @@ def is_operand(vt: VariableTracker) -> bool:
     return getattr(vt, "is_symbolic_number", False)
 
 
-def make_size(output: Any, shape: Any) -> SizeVariable:
-    """Tracker of a torch.Size; symbolic sizes become graph values."""
+def make_size(output: Any, shape: Any, owner: TensorVariable | None = None) -> SizeVariable:
+    """Tracker of a torch.Size; symbolic sizes are read from ``owner`` in the graph."""
     from ..translator.base import constant
 
     items: list[VariableTracker] = []
-    for n in shape:
+    for dim, n in enumerate(shape):
         if type(n) is int:
             items.append(constant(n))
+            continue
+        known = n.node.maybe_as_int()
+        if known is not None:
+            items.append(constant(known))
+        elif owner is None:
+            raise GraphBreak("dynamic_shape", value=str(n))
         else:
-            from .symint import of_symbolic
+            from .symint import SizeNumberVariable
 
-            items.append(of_symbolic(output, n))
+            items.append(SizeNumberVariable(n, owner, dim))
     return SizeVariable(items)
 
 
@@ -309,7 +315,7 @@ def _call(name: str, *args: Any) -> Callable[..., VariableTracker]:
 
 
 def _shape(tx: Any, vt: TensorVariable) -> VariableTracker:
-    return make_size(tx.output, vt.fake.shape)
+    return make_size(tx.output, vt.fake.shape, vt)
 
 
 def _grad(tx: Any, vt: TensorVariable) -> VariableTracker:
@@ -392,7 +398,7 @@ METADATA.update(
 
 
 def _size(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-    size = make_size(tx.output, vt.fake.shape)
+    size = make_size(tx.output, vt.fake.shape, vt)
     where = args[0] if args else kwargs.get("dim")
     if where is None or (isinstance(where, ConstantVariable) and where.value is None):
         return size
