@@ -7,6 +7,7 @@ up here, since translation runs nothing of it: such a frame runs in eager and ra
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -14,6 +15,8 @@ import types
 import warnings
 import weakref
 from typing import Any
+
+import torch
 
 from . import _eval_frame, _torch, cache, config, observe, trace_policy
 from .backends import name_of
@@ -95,8 +98,11 @@ class Compiler:
                 return None  # a frame of the compiler's own that got here by way of a callback
             _thread.busy = 1
             try:
-                scope = Scope(f_locals, f_globals, f_builtins, closure or (), code.co_freevars)
-                return self._convert(owner, code, scope, misses, record_, settings)
+                # Translation leaves cycles that hold the frame's values. With automatic collection off they are all young, so that they can
+                # be found at the end without looking at the rest of the program's objects.
+                with _young_garbage_collected():
+                    scope = Scope(f_locals, f_globals, f_builtins, closure or (), code.co_freevars)
+                    return self._convert(owner, code, scope, misses, record_, settings)
             finally:
                 _thread.busy = 0
 
@@ -118,6 +124,7 @@ class Compiler:
         except Exception as e:
             return self._fault(code, memory, e, settings)
         seconds = time.perf_counter() - started
+        _forget_trackers(result.graphs)
         for broken in result.breaks:
             bump("breaks", broken.kind.id)
             if observe.listeners:
@@ -232,6 +239,28 @@ class Compiler:
             return
         for gm in result.graphs:
             check_graph(gm)
+
+
+def _forget_trackers(graphs: list[Any]) -> None:
+    """Fake values lead back to the trackers of the translation, and those to the frame's real values: graphs outlive the frame, so cut that."""
+    nodes = (n for gm in graphs for m in gm.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes)
+    for node in nodes:
+        value = node.meta.get("val")
+        for one in value if isinstance(value, (tuple, list)) else (value,):
+            attributes = getattr(one, "__dict__", None)
+            if attributes and "vt" in attributes:
+                attributes["vt"] = None
+
+
+class _young_garbage_collected:
+    def __enter__(self) -> None:
+        self.enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *exc: object) -> None:
+        if self.enabled:
+            gc.enable()
+        gc.collect(0)
 
 
 class RecompileWarning(UserWarning):
