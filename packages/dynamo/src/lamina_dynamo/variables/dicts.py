@@ -344,6 +344,9 @@ class DictVariable(VariableTracker):
 
 def set_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
     """Replaces the contents of a dict, for generated code; a dict whose keys stay keeps its order in place."""
+    if isinstance(target, collections.OrderedDict):
+        set_ordered_dict(target, entries)
+        return
     if len(target) == len(entries) and all(a is b for a, b in zip(dict.__iter__(target), entries)):
         for k, v in entries.items():
             dict.__setitem__(target, k, v)

@@ -713,7 +713,7 @@ def deep_copy(tx: Any, vt: VariableTracker, memo: dict[int, VariableTracker]) ->
         fresh = memo[id(vt)] = TupleVariable(items)
         return fresh
     if isinstance(vt, DictVariable) and vt.owner is None:
-        fresh_dict = memo[id(vt)] = type(vt)()
+        fresh_dict = memo[id(vt)] = DictVariable() if kind is dict else type(vt)()
         if isinstance(vt, DefaultDictVariable):
             fresh_dict.default_factory = vt.default_factory  # type: ignore[attr-defined]
         for k, v in vt.pairs(tx):
