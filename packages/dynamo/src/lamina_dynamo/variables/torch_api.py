@@ -12,6 +12,7 @@ from .. import trace_policy
 from ..graph_break import GraphBreak
 from .base import VariableTracker
 from .builder import wraps_type
+from .builtin import CONSTRUCTORS
 from .constant import ConstantVariable
 
 Handler = Callable[[Any, list[VariableTracker], dict[str, VariableTracker]], VariableTracker]
@@ -227,17 +228,17 @@ def wrap_torch_constant(tx: Any, value: Any, source: Any) -> VariableTracker:
     return TorchConstantVariable(value, source)
 
 
-def _fold_class(cls: Any) -> Handler:
-    def handler(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+def _fold_class(cls: Any) -> Callable[..., VariableTracker]:
+    def constructor(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         from .constant import fold
 
-        return fold(tx, cls, args, kwargs)
+        return fold(tx, cls, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
 
-    return handler
+    return constructor
 
 
 for _cls in (torch.device, torch.finfo, torch.iinfo):
-    HANDLERS[_cls] = _fold_class(_cls)
+    CONSTRUCTORS[_cls] = _fold_class(_cls)
 
 
 # -- answered at translation ---------------------------------------------------------------------------------------------
