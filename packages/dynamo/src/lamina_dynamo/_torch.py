@@ -166,3 +166,15 @@ def _symbol_class() -> Any:
 
         _symbol_type = NamedSource
     return _symbol_type
+
+
+def release_source(filename: str) -> None:
+    """Drop the generated source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for ever."""
+    import linecache
+
+    from torch.fx import graph_module
+
+    linecache.cache.pop(filename, None)
+    cache = getattr(getattr(graph_module, "_loader", None), "eval_cache", None)
+    if isinstance(cache, dict):
+        cache.pop(filename, None)

@@ -83,7 +83,7 @@ class Compiler:
         if settings.disabled or _torch.dispatch_modes():
             return None
         if not isinstance(f_builtins, dict) or not _is_candidate(code, f_globals):
-            _mark_skipped(code, "module is never captured")
+            _mark_skipped(code, "module is never captured", deep=_is_machinery(f_globals))
             return None
         record_ = owner.state.get(code)
         if record_ is None:
@@ -125,6 +125,8 @@ class Compiler:
             return self._fault(code, memory, e, settings)
         seconds = time.perf_counter() - started
         _forget_trackers(result.graphs)
+        for gm in result.graphs:
+            weakref.finalize(gm, _torch.release_source, type(gm).forward.__code__.co_filename).atexit = False
         for broken in result.breaks:
             bump("breaks", broken.kind.id)
             if observe.listeners:
@@ -292,8 +294,17 @@ def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
     return not trace_policy.is_skipped_module(name)
 
 
-def _mark_skipped(code: types.CodeType, reason: str) -> None:
-    _eval_frame.mark_code(code, _eval_frame.MARK_SKIP)
+# Not even what they call: another compiler at work, imports, reports.
+_MACHINERY = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "importlib", "_frozen_importlib", "logging", "warnings", "traceback", "linecache")
+
+
+def _is_machinery(f_globals: dict[str, Any]) -> bool:
+    name = f_globals.get("__name__")
+    return isinstance(name, str) and any(name == m or name.startswith(m + ".") for m in _MACHINERY)
+
+
+def _mark_skipped(code: types.CodeType, reason: str, deep: bool = False) -> None:
+    _eval_frame.mark_code(code, _eval_frame.MARK_SKIP_DEEP if deep else _eval_frame.MARK_SKIP)
     cache.remember_marked(code)
     bump("skips", reason.split("(")[0].strip() or "skipped")
 
