@@ -105,7 +105,7 @@ class FakeMode(TorchDispatchMode):
 
 
 class _OpInfo:
-    __slots__ = ("mutates", "written", "random", "rule", "scalar", "unsupported", "cachable", "returns_self")
+    __slots__ = ("mutates", "written", "random", "rule", "scalar", "unsupported", "takes_tensors")
 
     def __init__(self, func: Any):
         schema = func._schema
@@ -113,7 +113,7 @@ class _OpInfo:
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.scalar = func in _SCALAR_OPS
         self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
-        self.cachable = torch.Tag.data_dependent_output not in func.tags
+        self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
         self.rule = rules().get(func)
         # For ops that write to an argument and return it: where to find the argument of each result.
         self.written: list[tuple[int, str] | None] | None = None
@@ -199,6 +199,13 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if info.mutates or info.random:
         Effects.impure = True
     if info.unsupported:
+        if func is _aten.as_strided_.default and type(args[0]) is Fake and args[0].vt is None:
+            # Inside composite ops, on a result that nobody has seen yet: noted, and applied when the call returns (``settled``).
+            target = args[0]
+            target.mk = (tuple(args[1]), tuple(args[2]), target.mk[2], target.mk[3], args[3] if len(args) > 3 else target.mk[4])
+            target.twin = None
+            target.changed = True
+            return target
         raise Unsupported(str(func))
     if info.scalar:
         raise DataDependent(func, True)
@@ -238,6 +245,16 @@ def _fresh(meta: Any) -> Any:
     return None
 
 
+def settled(result: Any) -> Any:
+    """``result`` of a torch call, with metadata that the call changed in place."""
+    if type(result) is Fake and getattr(result, "changed", False):
+        if not result.requires_grad:
+            return Fake.make(*result.mk)
+        with torch.enable_grad():
+            return Fake.make(*result.mk, True).view_as_fake()
+    return result
+
+
 class _Plain:
     """A result that is no tensor."""
 
@@ -248,7 +265,7 @@ class _Plain:
 
 
 def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
-    if info.rule is not None:
+    if info.rule is not None and (not info.takes_tensors or _has_tensor(args)):
         try:
             result = info.rule(args, kwargs)
         except NotImplementedError:

@@ -203,6 +203,8 @@ class OutputGraph:
         except Exception as e:
             text = f"{type(e).__name__}: {e}".split("\n")[0]
             raise GraphBreak("torch_call_failed", target=_name(target), error=text) from e
+        if type(result) is fakes.Fake and getattr(result, "changed", False):
+            result = fakes.settled(result)
         return result, effects.impure
 
     def _known(self, result: Any) -> VariableTracker | None:

@@ -59,6 +59,8 @@ class ContextVariable(VariableTracker):
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name in ("__enter__", "__exit__", "clone"):
             return ContextMethod(self, name)
+        if name == "__class__" and isinstance(self.cls, type):
+            return tx.wrap(self.cls, None)
         if name in ("mode", "prev") and self.value is not None and hasattr(self.value, name):
             return tx.const(getattr(self.value, name))
         if isinstance(self.cls, type) and not hasattr(self.cls, name):
