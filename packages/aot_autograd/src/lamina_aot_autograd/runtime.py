@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ._torch import DisableAutocast, interpreter_stack, is_any_autocast_enabled
+from ._torch import DisableAutocast, interpreter_stack, is_any_autocast_enabled, short_apply
 from .double_backward import DoubleBackward, is_tensor_input, placeholders_of, rng_state
 from .errors import AotError
 from .observe import is_observed, report
@@ -179,7 +179,7 @@ def build_training(joint: JointGraph, parts: Partition, forward: Callable, backw
     """The callable for a graph with gradients: a Function class around the two compiled graphs."""
     meta = joint.metadata
     function = make_function(joint, parts, forward, backward_compiler, autocast, compile_now, eager, groups)
-    call = _build_call(meta, groups, function.apply, eager, "training")
+    call = _build_call(meta, groups, short_apply(function), eager, "training")
     call.function = function
     return call
 
