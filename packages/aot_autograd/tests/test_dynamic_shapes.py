@@ -58,17 +58,14 @@ def test_mlp(h):
 def test_sizes_as_outputs_and_arithmetic(h):
     def fn(x, y):
         n = x.shape[0]
-        return (torch.cat([x, y]).view(n * 2, 2, -1), n * 3 + 1, torch.zeros(n, 2) + x[:, :2])
+        return (torch.cat([x, y]).view(n * 2, 2, -1), n * 3 + 1, x.new_zeros((n, 2)) + x[:, :2])
 
     gm_dims = {0: (0,), 1: (0,)}
 
     def make(n):
         return [leaf(n, 4), leaf(n, 4, seed=1)]
 
-    gm = h.trace(fn)
-    make_dynamic(gm, make(3), gm_dims)
-    c = h.compile_fn(gm, make(3))
-    assert c.reason is None, c.reason
+    check(h, fn, make, gm_dims, [3, 5])
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -81,6 +78,7 @@ def test_attention(h, causal):
 
 def test_views_of_inputs(h):
     check(h, lambda x: (x.view(-1), x * 2), lambda n: [leaf(n, 3)], {0: (0,)}, [4, 5])
+    check(h, lambda x: (x.view(x.shape[0] * 3), x[: x.shape[0] - 1]), lambda n: [leaf(n, 3)], {0: (0,)}, [4, 5])
 
 
 def test_symbolic_int_input(h):

@@ -165,8 +165,8 @@ def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
         else:
             origin = {"input_view": f"{feed}[{out.source}]", "base_view": f"outs[{first_base + out.source}]",
                       "output_view": f"outs[{first_value + out.source}]"}[out.kind]
-            source.names[f"view_{i}"] = compile_recipe(out.recipe)
-            source.add(1, f"out_{i} = view_{i}({origin})  # {describe(out.recipe)}")
+            source.names[f"view_{i}"] = compile_recipe(out.recipe, first_value)
+            source.add(1, f"out_{i} = view_{i}({origin}, outs)  # {describe(out.recipe)}")
             results.append(f"out_{i}")
     return results
 
