@@ -172,6 +172,10 @@ class Codegen:
             return
         if id(vt) in self._busy:
             raise GraphBreak("reconstruct", reason=f"{vt.describe()} contains itself")
+        effects = self.output.side_effects
+        outermost = not self._busy and not effects.draining
+        if outermost:
+            effects.find_cycles([vt])
         self._busy.add(id(vt))
         try:
             vt.reconstruct(self)
@@ -179,6 +183,9 @@ class Codegen:
             self._busy.discard(id(vt))
         if id(vt) not in self.known and vt.has_identity:
             self.remember(vt)
+        if outermost:
+            # objects made empty on the way (cells, instances, containers on a cycle) get their contents now
+            effects.drain(self)
 
     def remember(self, vt: VariableTracker) -> None:
         """The value on top of the stack is ``vt``'s object; it stays there."""

@@ -3,15 +3,14 @@
 Trackers are mutated while the frame is translated; this module remembers which existing objects differ from their
 trackers.  At the end of the region (normal end, graph break, exception leaving the frame) generated code
 
-1. makes the new objects that are still reachable, empty, so that cycles and aliases come out right,
-2. fills them, and brings every changed existing object to its tracker's state,
-3. repeats calls whose effect is on the outside world (print, logging) in program order.
+1. brings every changed existing object to its tracker's state; new objects that are still reachable are made on first
+   use, empty, and filled afterwards, so that cycles and aliases come out right,
+2. repeats calls whose effect is on the outside world (print, logging) in program order.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from typing import Any
 
 from .variables.attributes import DELETED
@@ -35,6 +34,8 @@ class SideEffects:
         self.calls: list[tuple[Any, list[VariableTracker], dict[str, VariableTracker]]] = []
         #: new objects whose contents are still to be emitted (during codegen)
         self.pending_fill: list[Any] = []
+        #: whether `drain` is at work
+        self.draining = False
         self._cyclic: set[int] = set()
 
     # -- recording ----------------------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ class SideEffects:
             value = cell.real.cell_contents
         except ValueError:
             if cell.source is not None:
-                self.output.guard(cell.source, "CELL_EMPTY", None)
+                self.output.guard(cell.source, "EMPTY_CELL", None)
             return None
         from .variables.builder import wrap_lazy
 
@@ -111,41 +112,16 @@ class SideEffects:
 
     # -- replay -------------------------------------------------------------------------------------------------
 
-    def roots(self) -> list[VariableTracker]:
-        """Trackers that the replay needs."""
-        out: list[VariableTracker] = []
-        for vt in self.modified:
-            out.append(vt)
-        for cls, attrs in self.class_attrs.items():
-            if cls not in self.made_classes:
-                out.extend(v for v in attrs.values() if isinstance(v, VariableTracker))
-        for _, value in self.global_stores.values():
-            if isinstance(value, VariableTracker):
-                out.append(value)
-        for _, args, kwargs in self.calls:
-            out.extend(args)
-            out.extend(kwargs.values())
-        return out
-
     def is_cyclic(self, vt: VariableTracker) -> bool:
         """Whether the new container refers to itself, so that it must be made empty first."""
         return id(vt) in self._cyclic
 
-    def codegen(self, cg: Any, live: Iterable[VariableTracker] = ()) -> None:
-        """Emits the replay; `live` are the trackers that the caller pushes afterwards (stack, locals)."""
-        roots = [*self.roots(), *live]
-        self._find_cycles(roots)
-        self.pending_fill = []
-        for vt in self._made_first(roots):
-            cg(vt)
-            cg.pop()
-            self._drain(cg)
+    def codegen(self, cg: Any, live: Any = ()) -> None:
+        """Emits the replay; `live`: what the caller pushes afterwards.  New objects are made on first use (see `drain`)."""
         for vt in list(self.modified):
             self._replay_one(cg, vt)
-            self._drain(cg)
         for (_, name), (globals_dict, value) in self.global_stores.items():
             self._replay_global(cg, globals_dict, name, value)
-            self._drain(cg)
         for fn, args, kwargs in self.calls:
             cg.push_function(fn)
             for arg in args:
@@ -154,7 +130,6 @@ class SideEffects:
                 cg(arg)
             cg.call_kw(len(args) + len(kwargs), tuple(kwargs))
             cg.pop()
-        self._drain(cg)
 
     def _replay_one(self, cg: Any, vt: Any) -> None:
         from .variables.function import CellVariable, clear_cell, set_cell
@@ -184,56 +159,25 @@ class SideEffects:
         cg.call_function(2 if deleting else 3)
         cg.pop()
 
-    def _drain(self, cg: Any) -> None:
-        """Fills the objects made so far; filling may make more."""
-        from .variables.function import CellVariable
+    def drain(self, cg: Any) -> None:
+        """Fills the new objects made so far; filling may make more.  Leaves the stack as it is."""
         from .variables.user_class import ClassVariable
 
-        while self.pending_fill:
-            vt = self.pending_fill.pop(0)
-            if isinstance(vt, CellVariable):
-                vt.fill(cg)
-            elif isinstance(vt, ClassVariable):
-                vt.made.fill(cg, vt)  # type: ignore[union-attr]
-            else:
-                vt.fill(cg)
+        self.draining = True
+        try:
+            while self.pending_fill:
+                vt = self.pending_fill.pop(0)
+                if isinstance(vt, ClassVariable):
+                    vt.made.fill(cg, vt)  # type: ignore[union-attr]
+                else:
+                    vt.fill(cg)
+        finally:
+            self.draining = False
 
     # -- the graph of new objects ---------------------------------------------------------------------------------
 
-    def _made_first(self, roots: list[VariableTracker]) -> list[VariableTracker]:
-        """New objects that must exist before others refer to them: cells, objects, classes, cyclic containers."""
-        from .variables.function import CellVariable
-        from .variables.user_class import ClassVariable
-        from .variables.user_object import UserObjectVariable
-
-        out: list[VariableTracker] = []
-        for vt in self._reachable(roots):
-            if vt.source is not None:
-                continue
-            if isinstance(vt, CellVariable) and vt.real is None or self.is_cyclic(vt):
-                out.append(vt)
-            elif isinstance(vt, UserObjectVariable) and vt.value is None:
-                out.append(vt)
-            elif isinstance(vt, ClassVariable) and vt.made is not None:
-                out.append(vt)
-        out.sort(key=lambda vt: 0 if isinstance(vt, CellVariable) else 1)
-        return out
-
-    def _reachable(self, roots: list[VariableTracker]) -> list[VariableTracker]:
-        seen: dict[int, VariableTracker] = {}
-        stack = list(reversed(roots))
-        while stack:
-            vt = stack.pop()
-            if vt is None or id(vt) in seen:
-                continue
-            seen[id(vt)] = vt
-            if vt.source is None or vt in self.modified or not vt.is_mutable:
-                stack.extend(c for c in vt.children() if isinstance(c, VariableTracker))
-        return list(seen.values())
-
-    def _find_cycles(self, roots: list[VariableTracker]) -> None:
+    def find_cycles(self, roots: list[VariableTracker]) -> None:
         """Marks the new containers that lie on a cycle (iterative depth-first search)."""
-        self._cyclic = set()
         state: dict[int, int] = {}
         for root in roots:
             if root is None or id(root) in state:

@@ -277,7 +277,7 @@ def generic_getattr(tx: Any, obj: VariableTracker, name: str) -> VariableTracker
             return value
     if found is not None:
         return bind(tx, found, obj, _class_for(tx, obj, found))
-    if obj.source is not None:
+    if obj.source is not None and name not in getattr(obj, "attrs", ()):
         tx.output.guard(obj.source, "NO_ATTR", name)
     raise_attribute_error(tx, obj, name)
 

@@ -16,9 +16,11 @@ that the two sources are the same object).
 from __future__ import annotations
 
 import importlib
+import types
 from collections.abc import Callable
 from typing import Any
 
+from .. import marks
 from .base import VariableTracker
 from .constant import CONSTANT_TYPES, ConstantVariable
 
@@ -49,6 +51,7 @@ ROW_MODULES = (
     "context",
     "autograd",
     "symint",
+    "surface",
 )
 _rows_loaded = False
 
@@ -122,8 +125,15 @@ class Builder:
                 if vt.source is None:
                     return vt
                 if vt.source != source:
-                    tx.output.guard(source, "SAME_OBJECT", vt.source)
+                    self.guard_same(tx, value, source, vt.source)
             return vt
+        if marks.any_marks() and callable(value):
+            from .surface import wrap_marked
+
+            vt = wrap_marked(tx, value, source)
+            if vt is not None:
+                self.remember(value, vt)
+                return vt
         if t in TORCH_CALLABLE_TYPES:
             vt = wrap_torch(tx, value, source)
             if vt is not None:
@@ -154,6 +164,13 @@ class Builder:
             else:
                 tx.output.guard(source, "CONSTANT", value)
         return ConstantVariable(value, source)
+
+    def guard_same(self, tx: Any, value: Any, source: Any, first: Any) -> None:
+        """A second path to a known object."""
+        if isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
+            tx.output.guard(source, "ID", value)
+        else:
+            tx.output.guard((first, source), "SAME_OBJECT")
 
     def remember(self, value: Any, vt: VariableTracker) -> None:
         self.by_id.setdefault(id(value), (value, vt))

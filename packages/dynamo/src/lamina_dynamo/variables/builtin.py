@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections
 import operator
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -385,7 +386,61 @@ def _dir(tx: Any, obj: VariableTracker | None = None) -> VariableTracker:
 
 @handles(id)
 def _id(tx: Any, obj: VariableTracker) -> VariableTracker:
-    tx.graph_break("object_identity", function="id")
+    return AddressVariable(obj.realize())
+
+
+class AddressVariable(VariableTracker):
+    """`id(obj)`: may be compared and used as a key; its number breaks the graph."""
+
+    __slots__ = ("target",)
+    has_identity = False
+
+    def __init__(self, target: Any):
+        super().__init__(None)
+        self.target = target
+
+    def python_type(self) -> type:
+        return int
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import IdentityKey, TupleKey
+
+        if isinstance(self.target, VariableTracker):
+            if not self.target.has_identity and self.target.source is None:
+                tx.graph_break("object_identity", function="id")
+            return TupleKey(("id", IdentityKey(self.target)))
+        return TupleKey((self.target,))
+
+    def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
+        other = other.realize()
+        if op in (operator.eq, operator.ne) and isinstance(other, AddressVariable):
+            if isinstance(self.target, VariableTracker) and isinstance(other.target, VariableTracker):
+                return tx.const(is_same(tx, self.target, other.target) == (op is operator.eq))
+            return tx.const((self.target == other.target) == (op is operator.eq))
+        tx.graph_break("object_identity", function="id")
+
+    def unary_op(self, tx: Any, op: Any) -> VariableTracker:
+        tx.graph_break("object_identity", function="id")
+
+    def children(self) -> Any:
+        return (self.target,) if isinstance(self.target, VariableTracker) else ()
+
+    def reconstruct(self, codegen: Any) -> None:
+        if isinstance(self.target, VariableTracker):
+            codegen.push_function(id)
+            codegen(self.target)
+            codegen.call_function(1)
+        else:
+            codegen.push_function(threading.get_ident)
+            codegen.call_function(0)
+
+
+@handles(threading.get_ident)
+def _get_ident(tx: Any) -> VariableTracker:
+    return AddressVariable("thread")
 
 
 @handles(hash)
@@ -1012,6 +1067,9 @@ def call_class_method(
     name, owner = descriptor.__name__, descriptor.__objclass__
     if not isinstance(cls, ClassVariable):
         cls = cls.class_vt(tx)
+    handler = HANDLERS.get(getattr(owner, name))
+    if handler is not None:
+        return call_handler(tx, handler, name, args, kwargs)
     if name == "fromkeys" and issubclass(owner, dict):
         result = cls.call_function(tx, [], {})
         value = args[1] if len(args) > 1 else kwargs.get("value", tx.const(None))

@@ -920,6 +920,39 @@ def register_storages() -> None:
 register_storages()
 
 
+class TupleGetterVariable(VariableTracker):
+    """The descriptor behind a named tuple's field."""
+
+    __slots__ = ("index", "value")
+    has_identity = False
+
+    def __init__(self, value: Any, source: Any = None):
+        super().__init__(source)
+        self.value = value
+        self.index = value.__reduce__()[1][0]
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.value
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: Any) -> VariableTracker:
+        if obj is None:
+            return self
+        return content(obj).items[self.index]  # type: ignore[attr-defined]
+
+
+@wraps_type(type(collections.namedtuple("_Example", "field").field))  # type: ignore[misc]
+def wrap_tuple_getter(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "ID", value)
+    return TupleGetterVariable(value, source)
+
+
 def NamedTupleVariable(items: list[VariableTracker], cls: type, source: Any = None) -> VariableTracker:
     """A new instance of a named tuple class (or another tuple subclass) with these fields."""
     from .user_object import UserObjectVariable

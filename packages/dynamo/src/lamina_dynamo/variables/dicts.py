@@ -672,8 +672,13 @@ def wrap_mapping_proxy(tx: Any, value: Any, source: Any) -> VariableTracker:
     inner = DictVariable(None, source, value)  # type: ignore[arg-type]
     inner.whole_guarded = source is None
     if source is not None:
+        keys = list(value)
+
+        def has_same_keys(proxy: Any) -> bool:
+            return len(proxy) == len(keys) and all(a is b or a == b for a, b in zip(proxy, keys))
+
         tx.output.guard(source, "TYPE", types.MappingProxyType)
-        tx.output.guard(source, "DICT_KEYS", list(value))
+        tx.output.guard(source, "PYTHON", has_same_keys)
         inner.whole_guarded = True
     vt = MappingProxyVariable(inner, source)
     tx.output.builder.remember(value, vt)

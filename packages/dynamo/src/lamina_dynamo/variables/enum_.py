@@ -42,7 +42,7 @@ class EnumVariable(UserObjectVariable):
         return self.value
 
     def as_proxy(self) -> Any:
-        return self.value
+        return self.value if self.storage is None else self.storage.as_proxy()
 
     def hash_key(self, tx: Any) -> Any:
         from .keys import ConstantKey

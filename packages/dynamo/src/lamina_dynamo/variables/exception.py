@@ -29,7 +29,7 @@ class ExceptionVariable(UserObjectVariable):
         self.args_vts = args
         self.cause: VariableTracker | None = None
         self.context: VariableTracker | None = None
-        self.suppress_context: VariableTracker | None = None
+        self.suppress_context: VariableTracker | bool | None = None
         self.traceback: Any = None
         #: name -> tracker of fields of the C struct (`value` of StopIteration, `name` of AttributeError, ...)
         self.fields: dict[str, VariableTracker] = {}
@@ -55,7 +55,10 @@ class ExceptionVariable(UserObjectVariable):
         if name == "__context__":
             return self.context or none
         if name == "__suppress_context__":
-            return self.suppress_context or tx.const(self.cause is not None)
+            flag = self.suppress_context
+            if isinstance(flag, VariableTracker):
+                return flag
+            return tx.const(bool(flag) if flag is not None else self.cause is not None)
         if name == "__traceback__":
             return self.traceback if isinstance(self.traceback, VariableTracker) else self.missing_traceback(tx)
         if name in self.fields:
@@ -223,7 +226,10 @@ class ExceptionVariable(UserObjectVariable):
             codegen.push_function(set_field)
             codegen(self)
             codegen.load_const(name)
-            codegen(value)
+            if isinstance(value, VariableTracker):
+                codegen(value)
+            else:
+                codegen.load_const(value)
             codegen.call_function(3)
             codegen.pop()
 

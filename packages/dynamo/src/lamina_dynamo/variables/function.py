@@ -176,10 +176,15 @@ def _missing(tx: Any, name: str, missing: list[str], kind: str) -> None:
     tx.raise_exception(TypeError, f"{name}() missing {len(missing)} required {kind} argument{plural}: {text}")
 
 
+_WRITABLE = ("__name__", "__qualname__", "__doc__", "__annotations__", "__module__", "__type_params__")
+
+
 class FunctionVariable(VariableTracker):
     """Base of Python functions: those from outside and those made by MAKE_FUNCTION inside the region."""
 
     __slots__ = ("attrs",)
+    #: calling it runs one inlined frame whose result is the call's: a graph break in there can be resumed
+    is_transparent_call = True
 
     def __init__(self, source: Any = None):
         super().__init__(source)
@@ -232,9 +237,7 @@ class FunctionVariable(VariableTracker):
             codegen.pop()
 
     def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
-        if name in ("__name__", "__qualname__", "__doc__", "__annotations__", "__dict__"):
-            if name == "__dict__":
-                return False
+        if name in _WRITABLE:
             tx.output.side_effects.mutation(self)
             self.attrs[name] = value
             return True
@@ -329,11 +332,18 @@ class UserFunctionVariable(FunctionVariable):
         return None
 
     def instance_dict(self, tx: Any) -> VariableTracker:
-        if self.attrs:
-            tx.graph_break("unknown_attribute", type="function", attribute="__dict__")
-        from ..source import SelfDictSource
+        from .dicts import InstanceDictVariable
 
-        return tx.wrap(self.fn.__dict__, None if self.source is None else SelfDictSource(self.source))
+        return InstanceDictVariable(self)
+
+    def attr_names(self, tx: Any) -> list[str]:
+        if self.source is not None:
+            from ..source import SelfDictSource
+
+            tx.output.guard(SelfDictSource(self.source), "DICT_KEYS", list(self.fn.__dict__))
+        names = [n for n in self.fn.__dict__ if self.attrs.get(n) is not DELETED]
+        own = [n for n, v in self.attrs.items() if v is not DELETED and n not in self.fn.__dict__]
+        return names + [n for n in own if n not in _WRITABLE]
 
     def get_member(self, tx: Any, name: str) -> VariableTracker | None:
         from ..source import AttrSource
@@ -416,12 +426,12 @@ class NestedFunctionVariable(FunctionVariable):
         )
 
     def instance_dict(self, tx: Any) -> VariableTracker:
-        from .dicts import DictVariable
+        from .dicts import InstanceDictVariable
 
-        special = ("__name__", "__qualname__", "__doc__", "__annotations__", "__module__")
-        return DictVariable.from_pairs(
-            tx, [(tx.const(k), v) for k, v in self.attrs.items() if v is not DELETED and k not in special]
-        )
+        return InstanceDictVariable(self)
+
+    def attr_names(self, tx: Any) -> list[str]:
+        return [k for k, v in self.attrs.items() if v is not DELETED and k not in _WRITABLE]
 
     def get_member(self, tx: Any, name: str) -> VariableTracker | None:
         from .container import TupleVariable
@@ -540,6 +550,10 @@ class BoundMethodVariable(VariableTracker):
     """A bound method: a callable and its first argument."""
 
     __slots__ = ("fn_vt", "self_vt")
+
+    @property
+    def is_transparent_call(self) -> bool:
+        return getattr(self.fn_vt.realize(), "is_transparent_call", False)
 
     def __init__(self, fn_vt: VariableTracker, self_vt: VariableTracker, source: Any = None):
         super().__init__(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -92,13 +93,25 @@ class ListIterator(IteratorVariable):
         return self.sequence.owner or self.sequence
 
     def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(advanced_iterator)
         if self.sequence is None:
-            codegen.load_const(())
-        else:
-            codegen(self.target())
-        codegen.load_const(self.index if self.sequence is not None else -1)
+            codegen.push_function(exhausted_iterator)
+            codegen.load_const(self.kind)
+            codegen.call_function(1)
+            return
+        codegen.push_function(advanced_iterator)
+        codegen(self.target())
+        codegen.load_const(self.index)
         codegen.call_function(2)
+
+
+def exhausted_iterator(kind: type) -> Any:
+    """A builtin iterator of this type at its end, for generated code."""
+    for empty in ([], (), "", b"", collections.deque()):
+        iterator = iter(empty)  # type: ignore[call-overload]
+        if type(iterator) is kind:
+            next(iterator, None)
+            return iterator
+    return iter(())
 
 
 def advanced_iterator(iterable: Any, n: int) -> Any:
@@ -192,7 +205,7 @@ class SequenceIterator(IteratorVariable):
         try:
             value = self.obj.get_item(tx, tx.const(self.index))
         except ObservedException as e:
-            if e.matches(IndexError, StopIteration):
+            if e.matches((IndexError, StopIteration)):
                 self.obj = None
                 stop(tx)
             raise

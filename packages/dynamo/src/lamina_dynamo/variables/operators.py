@@ -115,6 +115,7 @@ def is_not_implemented(vt: Any) -> bool:
         return True
     from .constant import ConstantVariable
 
+    vt = vt.realize()
     return isinstance(vt, ConstantVariable) and vt.value is NotImplemented
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import copyreg
+import heapq
 import inspect
 import logging
 import operator
@@ -224,16 +225,7 @@ def str_format(
 
 def _real_call(tx: Any, fn: Callable[[], Any]) -> VariableTracker:
     """Runs a pure real call; its own errors become errors of the traced program."""
-    from ..graph_break import GraphBreak, ObservedException
-    from .constant import raise_real
-
-    try:
-        result = fn()
-    except (GraphBreak, ObservedException):
-        raise
-    except Exception as e:
-        raise_real(tx, e)
-    return wrap_result(tx, result)
+    return wrap_result(tx, _checked(tx, fn))
 
 
 # -- constant objects --------------------------------------------------------------------------------------------------
@@ -1011,6 +1003,40 @@ def _plus_one(tx: Any, vt: VariableTracker) -> VariableTracker:
     from .operators import binary
 
     return binary(tx, operator.add, vt, tx.const(1))
+
+
+def _heap_function(fn: Any) -> Any:
+    def handler(tx: Any, heap: VariableTracker, *args: VariableTracker) -> VariableTracker:
+        from .container import _SortKey
+
+        storage = content(heap)
+        if not isinstance(storage, ListVariable):
+            tx.raise_exception(TypeError, f"heap argument must be a list, not {heap.realize().python_type().__name__}")
+        keys = [_SortKey(tx, item, item) for item in storage.items]
+        storage.mutate(tx)
+        try:
+            result = _checked(tx, lambda: fn(keys, *[_SortKey(tx, a, a) for a in args]))
+        finally:
+            storage.items[:] = [k.vt for k in keys]
+        return tx.const(None) if result is None else result.vt
+
+    return handler
+
+
+def _checked(tx: Any, fn: Callable[[], Any]) -> Any:
+    from ..graph_break import GraphBreak, ObservedException
+    from .constant import raise_real
+
+    try:
+        return fn()
+    except (GraphBreak, ObservedException):
+        raise
+    except Exception as e:
+        raise_real(tx, e)
+
+
+for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
+    HANDLERS[getattr(heapq, _name)] = _heap_function(getattr(heapq, _name))
 
 
 HANDLERS[collections._count_elements] = _count_elements  # type: ignore[attr-defined]

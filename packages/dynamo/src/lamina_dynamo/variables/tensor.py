@@ -193,6 +193,9 @@ def is_operand(vt: VariableTracker) -> bool:
         return True
     if isinstance(vt, ConstantVariable):
         return type(vt.value) in (int, float, bool, complex)
+    storage = getattr(vt, "storage", None)
+    if storage is not None:
+        return is_operand(storage)
     return getattr(vt, "is_symbolic_number", False)
 
 

@@ -138,7 +138,8 @@ class ClassVariable(VariableTracker):
             return bind(tx, found, None, self)
         if meta_found is not None:
             return bind(tx, meta_found, self, self.class_vt(tx))
-        if self.source is not None:
+        overlays = tx.output.side_effects.class_attrs
+        if self.source is not None and not any(name in overlays.get(k, ()) for k in self.value.__mro__):
             tx.output.guard(self.source, "NO_CLASS_ATTR", name)
         raise_attribute_error(tx, self, name)
 

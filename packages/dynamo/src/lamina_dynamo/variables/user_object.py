@@ -19,7 +19,7 @@ def real_instance_dict(value: Any) -> dict[str, Any] | None:
         return None
     for klass in cls.__mro__:
         descriptor = klass.__dict__.get("__dict__")
-        if type(descriptor) is types.GetSetDescriptorType:
+        if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             try:
                 return descriptor.__get__(value)
             except (AttributeError, TypeError):
@@ -172,7 +172,9 @@ class UserObjectVariable(VariableTracker):
             real = descriptor.__get__(self.value)
         except AttributeError:
             if self.source is not None:
-                tx.output.guard(self.source, "NO_ATTR_VALUE", descriptor.__name__)
+                from ..source import PythonSource
+
+                tx.output.guard(PythonSource(self.source, read_slot, descriptor), "ABSENT")
             return None
         source = None
         if self.source is not None:
