@@ -94,6 +94,8 @@ def classify_outputs(flat: list[Any], values: list[Any], roots: list[Any]) -> tu
             infos.append(OutputInfo("value", slot=len(slots), differentiable=out.requires_grad))
             slots.append(out)
         else:
+            if storage.root is None or storage.root._v is not None:
+                raise UnsupportedError("views of a tensor whose own metadata was changed in place")
             if id(storage) not in base_at:
                 base_at[id(storage)] = len(bases)
                 bases.append(storage.root)

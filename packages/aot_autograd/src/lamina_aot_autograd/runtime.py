@@ -109,7 +109,15 @@ def _build_call(meta: GraphMetadata, groups: Sequence[AliasGroup], inner: Callab
             kept.append(f"base_{number}")
         source.add(1, f"feed = ({', '.join(kept)},)")
         feed = "feed"
-    source.add(1, f"outs = inner(*{feed})")
+    if kind == "training" and not meta.grad_enabled:
+        # grad mode is switched on inside the program; the Function decides per output what carries gradient
+        source.add(1, "torch._C._set_grad_enabled(True)")
+        source.add(1, "try:")
+        source.add(2, f"outs = inner(*{feed})")
+        source.add(1, "finally:")
+        source.add(2, "torch._C._set_grad_enabled(False)")
+    else:
+        source.add(1, f"outs = inner(*{feed})")
     _add_writes(source, meta, feed)
     results = _add_outputs(source, meta, feed)
     if meta.final_grad_enabled != meta.grad_enabled:

@@ -114,10 +114,20 @@ def _find_functional_of_inplace(func: Any) -> Any:
     special = _SPECIAL_FUNCTIONAL.get(func._schema.name, {}).get(overload)
     name, wanted = special or (full[:-1], overload)
     packet = getattr(packets, name, None)
-    if packet is None or wanted not in packet.overloads():
+    if packet is None:
         return None
-    found = getattr(packet, wanted)
-    return None if found._schema.is_mutable else found
+    mine = _argument_types(func)
+    names = packet.overloads()
+    for candidate in ([wanted] if wanted in names else []) + [n for n in names if n != wanted]:
+        found = getattr(packet, candidate)
+        if not found._schema.is_mutable and _argument_types(found)[: len(mine)] == mine:
+            return found
+    return None
+
+
+def _argument_types(func: Any) -> list[str]:
+    """Types of the arguments; numbers of sizes count as ints."""
+    return [str(arg.type).replace("SymInt", "int") for arg in func._schema.arguments if not arg.is_out]
 
 
 def _find_functional_of_out(func: Any) -> Any:
