@@ -1,8 +1,10 @@
-"""Memory-bound kernels on one GPU: bytes that must move, the floor that the measured copy bandwidth sets, and what eager, torch.compile and lamina reach.
+"""Memory-bound kernels on one GPU: bytes that must move, the floor that the measured copy bandwidth sets, and what
+eager, torch.compile and lamina reach.
 
     python benchmarks/gpu_kernels.py --out out/gpu_kernels.json [--impl eager,torch,lamina] [--only softmax,...]
 
-Times are medians of CUDA events over many launches on fresh random data; each result is first compared with float64. Writes JSON and a Markdown table beside it.
+Times are medians of CUDA events over many launches on fresh random data; each result is first compared with float64.
+Writes JSON and a Markdown table beside it.
 """
 
 from __future__ import annotations
@@ -51,14 +53,38 @@ def cases() -> dict[str, tuple[Callable, Callable[[], tuple], Callable[[tuple], 
     out = {
         "pointwise_chain": (chain, lambda: (randn(big), randn(big)), lambda a: size(*a) + size(a[0])),
         "row_softmax": (lambda x: F.softmax(x, -1), lambda: (randn(65536, 2048),), lambda a: 2 * size(*a)),
-        "add_layer_norm": (add_norm, lambda: (randn(65536, 1024), randn(65536, 1024), randn(1024), randn(1024)), lambda a: size(a[0], a[1]) + size(a[0])),
-        "rmsnorm_silu_mul": (rms_silu_mul, lambda: (randn(32768, 4096, dtype=torch.bfloat16), randn(32768, 4096, dtype=torch.bfloat16), randn(4096, dtype=torch.bfloat16)), lambda a: size(a[0], a[1]) + size(a[0])),
+        "add_layer_norm": (
+            add_norm,
+            lambda: (randn(65536, 1024), randn(65536, 1024), randn(1024), randn(1024)),
+            lambda a: size(a[0], a[1]) + size(a[0]),
+        ),
+        "rmsnorm_silu_mul": (
+            rms_silu_mul,
+            lambda: (
+                randn(32768, 4096, dtype=torch.bfloat16),
+                randn(32768, 4096, dtype=torch.bfloat16),
+                randn(4096, dtype=torch.bfloat16),
+            ),
+            lambda a: size(a[0], a[1]) + size(a[0]),
+        ),
         "column_sum": (lambda x: x.sum(0), lambda: (randn(65536, 2048),), lambda a: size(*a)),
         "full_sum": (lambda x: x.sum(), lambda: (randn(big),), lambda a: size(*a)),
-        "transpose_add": (lambda x, y: x.t() + y, lambda: (randn(8192, 8192), randn(8192, 8192)), lambda a: 3 * size(a[0])),
-        "cross_entropy": (lambda x, t: F.cross_entropy(x, t), lambda: (randn(8192, 50257), torch.randint(0, 50257, (8192,), device="cuda")), lambda a: size(a[0])),
+        "transpose_add": (
+            lambda x, y: x.t() + y,
+            lambda: (randn(8192, 8192), randn(8192, 8192)),
+            lambda a: 3 * size(a[0]),
+        ),
+        "cross_entropy": (
+            lambda x, t: F.cross_entropy(x, t),
+            lambda: (randn(8192, 50257), torch.randint(0, 50257, (8192,), device="cuda")),
+            lambda a: size(a[0]),
+        ),
         "cumsum": (lambda x: x.cumsum(-1), lambda: (randn(32768, 4096),), lambda a: 2 * size(*a)),
-        "embedding_norm": (embedding_norm, lambda: (torch.randint(0, 50257, (65536,), device="cuda"), randn(50257, 1024), randn(1024), randn(1024)), lambda a: 2 * 65536 * 1024 * 4),
+        "embedding_norm": (
+            embedding_norm,
+            lambda: (torch.randint(0, 50257, (65536,), device="cuda"), randn(50257, 1024), randn(1024), randn(1024)),
+            lambda a: 2 * 65536 * 1024 * 4,
+        ),
     }
     return out
 
@@ -105,7 +131,13 @@ def main() -> None:
     ap.add_argument("--out", default="out/gpu_kernels.json")
     a = ap.parse_args()
     bandwidth = copy_bandwidth()
-    res: dict = {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"), "copy_TBps": bandwidth / 1e12, "cases": {}}
+    res: dict = {
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "copy_TBps": bandwidth / 1e12,
+        "cases": {},
+    }
     print(f"copy {bandwidth / 1e12:.2f} TB/s", flush=True)
     for name, (fn, make, count) in cases().items():
         if a.only and not any(w in name for w in a.only.split(",")):
@@ -125,8 +157,17 @@ def main() -> None:
                 error = float(((got.double() - want).norm() / want.norm()).item())
                 del got
                 seconds = event_time(lambda: f(*args))  # noqa: B023
-                row[impl] = {"us": seconds * 1e6, "TBps": must / seconds / 1e12, "of_copy": must / seconds / bandwidth, "first_s": first, "error": error}
-                print(f"{name:18s} {impl:7s} {seconds * 1e6:9.1f} us  {must / seconds / bandwidth * 100:5.1f} % of copy  error {error:.1e}  first {first:.1f} s", flush=True)
+                row[impl] = {
+                    "us": seconds * 1e6,
+                    "TBps": must / seconds / 1e12,
+                    "of_copy": must / seconds / bandwidth,
+                    "first_s": first,
+                    "error": error,
+                }
+                print(
+                    f"{name:18s} {impl:7s} {seconds * 1e6:9.1f} us  {must / seconds / bandwidth * 100:5.1f} % of copy  error {error:.1e}  first {first:.1f} s",
+                    flush=True,
+                )
             except Exception as e:
                 row[impl] = {"failed": f"{type(e).__name__}: {str(e)[:300]}"}
                 print(f"{name:18s} {impl:7s} FAILED {row[impl]['failed']}", flush=True)
@@ -135,11 +176,21 @@ def main() -> None:
     out = pathlib.Path(a.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(res, indent=1))
-    lines = [f"# GPU kernels: {res['card']}, torch {res['torch']}, {res['date']}, copy {res['copy_TBps']:.2f} TB/s", "", "| kernel | bytes | floor µs | eager µs | torch.compile µs | lamina µs | lamina, share of copy |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        f"# GPU kernels: {res['card']}, torch {res['torch']}, {res['date']}, copy {res['copy_TBps']:.2f} TB/s",
+        "",
+        "| kernel | bytes | floor µs | eager µs | torch.compile µs | lamina µs | lamina, share of copy |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for name, row in res["cases"].items():
-        cell = [f"{row[i]['us']:.1f}" if "us" in row.get(i, {}) else row.get(i, {}).get("failed", "")[:40] for i in ("eager", "torch", "lamina")]
+        cell = [
+            f"{row[i]['us']:.1f}" if "us" in row.get(i, {}) else row.get(i, {}).get("failed", "")[:40]
+            for i in ("eager", "torch", "lamina")
+        ]
         share = f"{row['lamina']['of_copy'] * 100:.0f} %" if "of_copy" in row.get("lamina", {}) else ""
-        lines.append(f"| {name} | {row['bytes']:.3g} | {row['floor_us']:.1f} | {cell[0]} | {cell[1]} | {cell[2]} | {share} |")
+        lines.append(
+            f"| {name} | {row['bytes']:.3g} | {row['floor_us']:.1f} | {cell[0]} | {cell[1]} | {cell[2]} | {share} |"
+        )
     out.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 

@@ -315,6 +315,25 @@ def test_grad_modes_decide_per_output(h):
     h.compare(gm, lambda: [leaf(3)])
 
 
+def test_grad_enabled_inside_no_grad(h):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch._C._set_grad_enabled, (True,))
+    a = graph.call_function(torch.exp, (x,))
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    b = graph.call_function(torch.add, (a, 1))
+    graph.output((a, b))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    with torch.no_grad():
+        c = h.compile_fn(gm, [leaf(3)])
+        x = leaf(3)
+        a, b = c(x)
+        assert not torch.is_grad_enabled()
+    assert c.reason is None and a.requires_grad and not b.requires_grad
+    a.sum().backward()
+    assert torch.equal(x.grad, a.detach())
+
+
 def test_channels_last_kept(h):
     def fn(x, w):
         return F.relu(F.conv2d(x, w, padding=1) + x), x * 2
@@ -329,3 +348,26 @@ def test_empty_and_scalar(h, shape):
         return x * y, x.sum()
 
     h.compare(fn, lambda: [torch.ones(shape), torch.full(shape, 2.0, requires_grad=True).mul(1).detach()])
+
+
+def test_metadata_changed_in_place_inside(h):
+    def fn(x):
+        y = x * 2
+        z = torch.ops.aten.squeeze_.dim(y, 1)
+        z.add_(1)
+        return y.t() * 3, z + 1
+
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(fn, (x,)))
+    h.compare(fx.GraphModule(torch.nn.Module(), graph), lambda: [leaf(2, 1, 3)])
+
+
+def test_scalar_power_in_place(h):
+    def fn(x):
+        y = x * 1
+        y.pow_(2)
+        y.fmod_(3)
+        return (y,)
+
+    h.compare(fn, lambda: [leaf(4)])

@@ -74,8 +74,8 @@ def layers(monkeypatch):
     compile_module = importlib.import_module("lamina.compile")
     monkeypatch.setattr(pipeline, "import_stage", stand_ins.import_stage)
     monkeypatch.setattr(compile_module, "import_stage", stand_ins.import_stage)
-    monkeypatch.setattr(compile_module, "capture_errors", lambda: (CaptureError,))
-    monkeypatch.setattr(importlib.import_module("lamina.module"), "capture_errors", lambda: (CaptureError,))
+    monkeypatch.setattr(compile_module, "stage_errors", lambda: (CaptureError,))
+    monkeypatch.setattr(importlib.import_module("lamina.module"), "stage_errors", lambda: (CaptureError,))
     monkeypatch.setattr(pipeline, "_patched", lambda package, values: contextlib.nullcontext())
     failures.forget()
     return stand_ins

@@ -30,7 +30,7 @@ def test_dumps_are_numbered_and_graphs_run(graph, inputs, tmp_path):
         node.meta["val"] = value
     dump = logs.Dumper(str(tmp_path))
     dump(Event("aot", "joint graph", {"graph": graph}, 0.1))
-    dump(Event("inductor", "kernel", "int main() {}"))
+    dump(Event("inductor", "wrapper", "int main() {}"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["001_joint_graph.py", "002_output_code.cpp"]
     first = tmp_path / "001_joint_graph.py"
     assert first.read_text().startswith("# stage: aot; pass: joint graph; 100.00 ms")

@@ -78,6 +78,8 @@ def close(got: torch.Tensor, want: torch.Tensor, slack: float = 1.0) -> str | No
         return f"stride {got.stride()}, eager {want.stride()} of shape {tuple(got.shape)}"
     if got.device != want.device:
         return f"device {got.device}, eager {want.device}"
+    if got.dtype is torch.complex32:
+        got, want = torch.view_as_real(got), torch.view_as_real(want)
     if got.dtype in RTOL:
         if not torch.allclose(got, want, RTOL[got.dtype] * slack, ATOL[got.dtype] * slack, equal_nan=True):
             diff = (got - want).abs().nan_to_num(math.inf).max().item()

@@ -9,7 +9,7 @@ import torch
 import torch.fx as fx
 
 from .errors import UnsupportedError
-from .schemas import InputInfo, OutputInfo, ViewRecipe
+from .schemas import InputInfo, OutputInfo, SlotRef, ViewRecipe
 from .trace.tensor import TraceTensor, ViewStep
 
 
@@ -42,25 +42,22 @@ def mutation_of(infos: list[InputInfo], groups: Sequence[Any], mutated: list[int
             infos[i].version_bumps = root._version
 
 
-def recipe_of(step: ViewStep | None) -> tuple[ViewRecipe, ...]:
-    """The chain of views that leads from a root to `step`."""
+def recipe_of(step: ViewStep | None, slots: list[Any]) -> tuple[ViewRecipe, ...]:
+    """The chain of views that leads from a root to `step`. Symbolic numbers become outputs of the graph (`slots`)."""
     recipe: list[ViewRecipe] = []
+
+    def number(value: Any) -> Any:
+        if isinstance(value, torch.SymInt):
+            slots.append(value)
+            return SlotRef(len(slots) - 1)
+        if isinstance(value, (list, tuple)):
+            return type(value)([number(v) for v in value])
+        return value
+
     while step is not None:
-        if any(isinstance(a, torch.SymInt) for a in _flat(step.args)):
-            raise UnsupportedError("an output that is a view with a symbolic size")
-        recipe.append(ViewRecipe(step.func, step.args, step.kwargs, step.index, step.grad_mode))
+        recipe.append(ViewRecipe(step.func, number(step.args), step.kwargs, step.index, step.grad_mode))
         step = step.parent
     return tuple(reversed(recipe))
-
-
-def _flat(args: Any) -> list[Any]:
-    out: list[Any] = []
-    for arg in args:
-        if isinstance(arg, (list, tuple)):
-            out.extend(_flat(arg))
-        else:
-            out.append(arg)
-    return out
 
 
 def classify_outputs(flat: list[Any], values: list[Any], roots: list[Any]) -> tuple[list[OutputInfo], list[Any], list[Any]]:
@@ -92,15 +89,17 @@ def classify_outputs(flat: list[Any], values: list[Any], roots: list[Any]) -> tu
         elif storage.real is not None:
             raise UnsupportedError("an output that shares memory with a constant")
         elif storage.input_index >= 0:
-            infos.append(OutputInfo("input_view", source=storage.input_index, recipe=recipe_of(out._v)))
+            infos.append(OutputInfo("input_view", source=storage.input_index, recipe=recipe_of(out._v, slots)))
         elif len(sharing[id(storage)]) == 1 or out._v is None:
             infos.append(OutputInfo("value", slot=len(slots), differentiable=out.requires_grad))
             slots.append(out)
         else:
+            if storage.root is None or storage.root._v is not None:
+                raise UnsupportedError("views of a tensor whose own metadata was changed in place")
             if id(storage) not in base_at:
                 base_at[id(storage)] = len(bases)
                 bases.append(storage.root)
-            infos.append(OutputInfo("base_view", source=base_at[id(storage)], recipe=recipe_of(out._v)))
+            infos.append(OutputInfo("base_view", source=base_at[id(storage)], recipe=recipe_of(out._v, slots)))
     _share_bases_with_outputs(infos, flat, slots, bases)
     return infos, slots, bases
 

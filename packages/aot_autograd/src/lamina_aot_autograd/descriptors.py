@@ -7,7 +7,8 @@ from typing import Literal
 
 InputKind = Literal["parameter", "buffer", "user_input", "synthetic_base", "constant", "tangent", "saved_tensor",
                     "saved_symint"]
-OutputKind = Literal["user_output", "mutated_input", "intermediate_base", "saved_tensor", "saved_symint", "gradient"]
+OutputKind = Literal["user_output", "mutated_input", "intermediate_base", "view_size", "saved_tensor", "saved_symint",
+                     "gradient"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,8 @@ class OutputDesc:
     """An output: its kind, and which one.
 
     `index` is the position among the user's outputs for user_output; among the captured graph's placeholders for
-    mutated_input and gradient; among the saved values for saved_*; a running number for intermediate_base.
+    mutated_input and gradient; among the saved values for saved_*; a running number for intermediate_base and view_size
+    (a symbolic number that the runtime needs to make a view again).
     """
 
     kind: OutputKind

@@ -211,8 +211,8 @@ class _Trace:
         meta.final_grad_enabled = final_grad
         meta.output_is_tuple = is_tuple
         descs = [OutputDesc("mutated_input", i, str(self.input_descs[i].name)) for i in mutated]
-        descs += [OutputDesc("user_output", next(j for j, o in enumerate(outputs) if o.kind == "value" and o.slot == k))
-                  for k in range(len(slots))]
+        at = {o.slot: j for j, o in enumerate(outputs) if o.kind == "value"}
+        descs += [OutputDesc("user_output", at[k]) if k in at else OutputDesc("view_size", k) for k in range(len(slots))]
         descs += [OutputDesc("intermediate_base", k) for k in range(len(bases))]
         descs += [OutputDesc("gradient", i) for i in (grad_inputs if grads else [])]
         node = self.graph.output(tuple(forward_nodes + grads))
@@ -370,5 +370,7 @@ def check_traceable(examples: Sequence[Any]) -> None:
                 raise UnsupportedError(f"an input of layout {value.layout}")
             if is_functorch_tensor(value):
                 raise UnsupportedError("an input that belongs to a torch.func transform")
+            if value.is_inference() and torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+                raise UnsupportedError("an inference tensor in a graph that may record gradients")
             if value.is_conj() or value.is_neg():
                 raise UnsupportedError("an input with a pending conjugation or negation")

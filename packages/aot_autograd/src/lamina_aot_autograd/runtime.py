@@ -14,15 +14,17 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ._torch import DisableAutocast, interpreter_stack, is_any_autocast_enabled
+from ._torch import DisableAutocast, interpreter_stack, is_any_autocast_enabled, short_apply
+from .double_backward import DoubleBackward, is_tensor_input, placeholders_of, rng_state
 from .errors import AotError
 from .observe import is_observed, report
 from .partition import Partition
+from .partition.extract import is_random
 from .schemas import GraphMetadata, JointGraph
 from .trace.rules import is_dense
 from .wrappers import mutation
 from .wrappers.alias import compile_recipe, describe
-from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
+from .wrappers.boxing import check_flat, positional, without_autocast
 from .wrappers.dedup import AliasGroup
 
 
@@ -73,16 +75,16 @@ def build_inference(joint: JointGraph, compiled: Callable, groups: Sequence[Alia
     if autocast:
         call = without_autocast(call)
     if is_trivial(meta, groups):
-        if call is not compiled and not is_boxed(compiled) and getattr(compiled, "unboxed", None) is None:
-            return call
-        return _pass_through(call)
+        return _pass_through(call, eager)
     return _build_call(meta, groups, call, eager, "inference")
 
 
-def _pass_through(call: Callable) -> Callable:
+def _pass_through(call: Callable, eager: Callable) -> Callable:
     """`call` itself, in a form that can carry attributes."""
 
     def run(*args: Any) -> Any:
+        if interpreter_stack() is not None:
+            return eager(*args)
         return call(*args)
 
     run.unboxed = call  # type: ignore[attr-defined]
@@ -107,7 +109,15 @@ def _build_call(meta: GraphMetadata, groups: Sequence[AliasGroup], inner: Callab
             kept.append(f"base_{number}")
         source.add(1, f"feed = ({', '.join(kept)},)")
         feed = "feed"
-    source.add(1, f"outs = inner(*{feed})")
+    if kind == "training" and not meta.grad_enabled:
+        # grad mode is switched on inside the program; the Function decides per output what carries gradient
+        source.add(1, "torch._C._set_grad_enabled(True)")
+        source.add(1, "try:")
+        source.add(2, f"outs = inner(*{feed})")
+        source.add(1, "finally:")
+        source.add(2, "torch._C._set_grad_enabled(False)")
+    else:
+        source.add(1, f"outs = inner(*{feed})")
     _add_writes(source, meta, feed)
     results = _add_outputs(source, meta, feed)
     if meta.final_grad_enabled != meta.grad_enabled:
@@ -163,8 +173,8 @@ def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
         else:
             origin = {"input_view": f"{feed}[{out.source}]", "base_view": f"outs[{first_base + out.source}]",
                       "output_view": f"outs[{first_value + out.source}]"}[out.kind]
-            source.names[f"view_{i}"] = compile_recipe(out.recipe)
-            source.add(1, f"out_{i} = view_{i}({origin})  # {describe(out.recipe)}")
+            source.names[f"view_{i}"] = compile_recipe(out.recipe, first_value)
+            source.add(1, f"out_{i} = view_{i}({origin}, outs)  # {describe(out.recipe)}")
             results.append(f"out_{i}")
     return results
 
@@ -177,7 +187,7 @@ def build_training(joint: JointGraph, parts: Partition, forward: Callable, backw
     """The callable for a graph with gradients: a Function class around the two compiled graphs."""
     meta = joint.metadata
     function = make_function(joint, parts, forward, backward_compiler, autocast, compile_now, eager, groups)
-    call = _build_call(meta, groups, function.apply, eager, "training")
+    call = _build_call(meta, groups, short_apply(function), eager, "training")
     call.function = function
     return call
 
@@ -217,8 +227,7 @@ def make_function(joint: JointGraph, parts: Partition, forward: Callable, backwa
     _backward_source(source, joint, parts, backward)
     forward_function = source.build("forward")
     backward_function = names["backward"]
-    double = DoubleBackward(joint, eager, groups)
-    names["double"] = double
+    names["double"] = DoubleBackward(joint, parts, eager, groups)
     cls = type("CompiledFunction", (torch.autograd.Function,),
                {"forward": staticmethod(forward_function), "backward": staticmethod(backward_function)})
     cls.source = "\n".join(source.lines)  # type: ignore[attr-defined]
@@ -232,6 +241,9 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     meta = joint.metadata
     count = meta.num_forward_outputs
     source.add(0, "def forward(ctx, *args):")
+    if any(is_random(n) for n in joint.graph.nodes):
+        source.names["rng_state"] = rng_state
+        source.add(1, "ctx.rng = rng_state(args)")
     source.add(1, "outs = fw(*args)")
     tensors = [v for v in parts.saved if v.is_tensor]
     sizes = [v for v in parts.saved if not v.is_tensor]
@@ -244,11 +256,10 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     if sizes:
         source.add(1, f"ctx.sizes = ({', '.join(place(v) for v in sizes)},)")
     saved_inputs = {v.position for v in tensors if v.kind == "input"}
-    loose = [i for i in range(meta.num_forward_inputs)
-             if i not in saved_inputs and joint.inputs[i].kind != "constant"]
-    refs = ", ".join(f"ref(args[{i}])" for i in loose if _is_tensor_input(joint, i))
-    source.add(1, f"ctx.loose = ({refs}{',' if refs else ''})")
-    rigid = [i for i in range(meta.num_forward_inputs) if not _is_tensor_input(joint, i)]
+    loose = [i for i in range(meta.num_forward_inputs) if i not in saved_inputs and is_tensor_input(joint, i)]
+    if loose:
+        source.add(1, f"ctx.loose = ({', '.join(f'(ref(args[{i}]), args[{i}]._version)' for i in loose)},)")
+    rigid = [i for i in range(meta.num_forward_inputs) if not is_tensor_input(joint, i)]
     if rigid:
         source.add(1, f"ctx.numbers = ({', '.join(f'args[{i}]' for i in rigid)},)")
     plain = [k for k in range(count) if not meta.differentiable[k] and k != -1]
@@ -258,19 +269,6 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     source.add(1, "ctx.set_materialize_grads(False)")
     results = ", ".join(f"outs[{k}]" for k in range(count))
     source.add(1, f"return ({results},)")
-
-
-def _is_tensor_input(joint: JointGraph, position: int) -> bool:
-    node = _placeholders(joint)[position]
-    return isinstance(node.meta["val"], torch.Tensor)
-
-
-def _placeholders(joint: JointGraph) -> list[fx.Node]:
-    cached = getattr(joint, "_placeholder_list", None)
-    if cached is None:
-        cached = [n for n in joint.graph.nodes if n.op == "placeholder"]
-        joint._placeholder_list = cached  # type: ignore[attr-defined]
-    return cached
 
 
 def _is_tensor_output(joint: JointGraph, position: int) -> bool:
@@ -316,7 +314,8 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(1, "saved = ctx.saved_tensors")
     source.add(1, "if is_grad_enabled():")
     source.add(2, "return double(ctx, saved, grads)")
-    vals = [n.meta["val"] for n in _placeholders(joint)[meta.num_forward_inputs:]]
+    source.add(1, "batched = interpreter_stack() is not None")
+    vals = [n.meta["val"] for n in placeholders_of(joint)[meta.num_forward_inputs:]]
     tangents = []
     for k, (position, val) in enumerate(zip(parts.tangents, vals, strict=True)):
         zeros, stride, restride = _tangent_fixers(val)
@@ -325,13 +324,13 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         source.add(1, f"if g{k} is None:")
         source.add(2, f"g{k} = zeros_{k}()")
         if stride is None:
-            source.add(1, f"elif not g{k}.is_contiguous():")
+            source.add(1, f"elif not batched and not g{k}.is_contiguous():")
         else:
-            source.add(1, f"elif g{k}.stride() != stride_{k}:")
+            source.add(1, f"elif g{k}.stride() != stride_{k} and not batched:")
         source.add(2, f"g{k} = restride_{k}(g{k})")
         tangents.append(f"g{k}")
     arguments = ", ".join((["*ctx.sizes"] if sizes else []) + ["*saved"] + tangents)
-    source.add(1, "if interpreter_stack() is not None:")
+    source.add(1, "if batched:")
     source.add(2, f"outs = bw_eager(({arguments},))")
     source.add(1, "elif is_any_autocast_enabled():")
     source.add(2, "with DisableAutocast():")
@@ -344,18 +343,3 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         slot = by_position.get(i)
         results.append("None" if slot is None else f"outs[{slot}]")
     source.add(1, f"return ({', '.join(results)}{',' if results else ''})")
-
-
-class DoubleBackward:
-    """A backward that autograd records (create_graph): the program runs again in eager on the same inputs.
-
-    Inputs that the backward does not save are only referred to weakly, so that a graph never holds more than eager; if one
-    is gone, or was written to since, an error says so.
-    """
-
-    def __init__(self, joint: JointGraph, eager: Callable, groups: Sequence[AliasGroup]) -> None:
-        self.joint = joint
-
-    def __call__(self, ctx: Any, saved: Sequence[Any], grads: Sequence[Any]) -> tuple:
-        raise AotError("a gradient of a gradient is not supported for this graph yet")
-

@@ -29,6 +29,13 @@ class InputInfo:
     name: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class SlotRef:
+    """A symbolic number in a recipe: value `slot` of the forward graph's outputs."""
+
+    slot: int
+
+
 @dataclasses.dataclass
 class ViewRecipe:
     """One view to replay on a real tensor: `func(x, *args, **kwargs)[index]`, recorded by autograd if grad_mode."""

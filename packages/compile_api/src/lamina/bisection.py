@@ -113,7 +113,7 @@ def outcome_of(fn: Callable[..., Any], inputs: Sequence[Any], dtype: torch.dtype
         wanted = [t for t in leaves(own) if t.requires_grad and t.is_leaf]
         grads: list[Any] = []
         if outs and wanted:
-            grads = list(torch.autograd.grad(sum(o.sum() for o in outs), wanted, allow_unused=True))
+            grads = list(torch.autograd.grad([o.sum() for o in outs], wanted, allow_unused=True))
     except Exception as error:
         return Outcome(error=error)
     return Outcome(values=[as_seen(t) for t in leaves(result)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -96,19 +97,23 @@ def captured(fn: Any, settings: CompileOptions) -> Callable[..., Any]:
     return patched
 
 
-def capture_errors() -> tuple[type[BaseException], ...]:
-    """Return the classes that capture raises on purpose; evaluated only when an exception passes."""
-    try:
-        from lamina_dynamo import errors
-    except ImportError:
-        return ()
-    roots = [getattr(errors, name) for name in ("DynamoError", "LaminaDynamoError", "CaptureError")
-             if hasattr(errors, name)]
-    return tuple(roots)
+ROOTS = {
+    "lamina_dynamo.errors": "DynamoError",
+    "lamina_aot_autograd.errors": "AotError",
+    "lamina_primtorch.errors": "PrimTorchError",
+    "lamina_inductor.errors": "InductorError",
+}
+"""Where each layer's tree of errors begins."""
+
+
+def stage_errors() -> tuple[type[BaseException], ...]:
+    """Return the roots of the loaded layers' errors; evaluated only when an exception passes."""
+    loaded = ((sys.modules.get(module), name) for module, name in ROOTS.items())
+    return tuple(getattr(module, name) for module, name in loaded if module is not None)
 
 
 def raise_as_compile_error(error: BaseException) -> NoReturn:
-    """Raise the CompileError that stands for what capture raised, its cause kept."""
+    """Raise the CompileError that stands for what a layer raised, its cause kept."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, LaminaError):
@@ -124,7 +129,7 @@ def compile_function(fn: Callable[..., Any], settings: CompileOptions) -> Callab
     def compiled(*args: Any, **kwargs: Any) -> Any:
         try:
             return inner(*args, **kwargs)
-        except capture_errors() as error:
+        except stage_errors() as error:
             raise_as_compile_error(error)
 
     try:

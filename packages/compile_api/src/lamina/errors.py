@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 REPORT = "how to report: run `python -m lamina env` and send its output with the script that fails"
 GO_ON = {
@@ -54,12 +55,12 @@ class LaminaError(Exception):
                 lines.append(f"  {label}: {value}")
         return "\n".join(lines)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         state = {k: getattr(self, k) for k in ("stage", "node", "user_line", "hint", "script")}
         return _rebuild, (type(self), self.message, state)
 
 
-def _rebuild(cls, message, state):
+def _rebuild(cls: type[LaminaError], message: str, state: dict[str, Any]) -> LaminaError:
     return cls(message, **state)
 
 

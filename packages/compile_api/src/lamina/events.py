@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +58,7 @@ def on_event(callback: Callable[[Any], None]) -> Callable[[], None]:
 
 
 @contextmanager
-def listening(callback: Callable[[Any], None]):
+def listening(callback: Callable[[Any], None]) -> Iterator[None]:
     """Listen inside a with-block."""
     remove = on_event(callback)
     try:
@@ -68,7 +68,7 @@ def listening(callback: Callable[[Any], None]):
 
 
 @contextmanager
-def timed(stage: str, name: str, payload: Any = None):
+def timed(stage: str, name: str, payload: Any = None) -> Iterator[None]:
     """Report start and end of a piece of pipeline work; the end carries its seconds."""
     if not _own:
         yield

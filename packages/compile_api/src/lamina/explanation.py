@@ -38,6 +38,8 @@ class Explanation:
     saved: list[str] = field(default_factory=list)
     fusions: list[str] = field(default_factory=list)
     kernels: list[tuple[str, str]] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+    externs: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
     cache: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Explanation:
             lines += [f"    {label}: {value}" for label, value in (("at", b.line), ("hint", b.hint)) if value]
         for label, entries in (("guards", self.guards), ("recompiles", self.recompiles),
                                ("saved for backward", self.saved), ("fusions", self.fusions),
+                               ("called, not generated", self.externs),
                                ("handed back to eager", self.fallbacks), ("cache", self.cache)):
             if entries:
                 lines.append(f"\n{label}:")
@@ -147,6 +150,8 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
                 e.seconds[event.name] = e.seconds.get(event.name, 0.0) + event.seconds
             if name == "fallback":
                 e.fallbacks.append(str(event.payload))
+            if name == "wrapper":
+                e.code.append(text_of(event.payload))
             continue
         payload = event.payload if isinstance(event.payload, Mapping) else {}
         if name == "frame compiled":
@@ -167,8 +172,9 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
             e.fusions.append(f"{event.name}: {text_of(event.payload)}")
         elif name == "kernel":
             title_ = str(payload.get("name") or getattr(event.payload, "name", f"kernel {len(e.kernels)}"))
-            source = payload.get("source") or payload.get("code") or text_of(event.payload)
-            e.kernels.append((title_, str(source)))
+            e.kernels.append((title_, str(payload.get("source") or text_of(event.payload))))
+        elif name == "kept" or name == "fallback" and event.stage == "inductor":
+            e.externs.append(text_of(event.payload))
         elif ARTIFACTS["fallback"].takes(name):
             e.fallbacks.append(f"{event.stage}: {text_of(event.payload)}")
         elif ARTIFACTS["cache"].takes(name):

@@ -29,19 +29,33 @@ def handle(error: Exception, *, stage: str, gm: Any, example_inputs: Sequence[An
 
 def describe(error: BaseException, *, stage: str | None = None, gm: Any = None) -> CompileError:
     """Wrap a layer's error: stage, node, user's line and hint are taken from it, or found in the graph."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, CompileError):
-            return inner
-        inner = inner.__cause__
+    inner = compile_error_in(error)
+    if inner is not None:
+        return inner
     node = _first(error, "node", "node_name")
     return CompileError(
-        f"{type(error).__name__}: {error}",
+        f"{type(error).__name__}: {_message(error)}",
         stage=_first(error, "stage") or stage,
         node=None if node is None else str(node),
         user_line=_first(error, "user_line", "user_source", "source_line", "line") or user_line(gm, node),
         hint=_first(error, "hint"),
     )
+
+
+def _message(error: BaseException) -> str:
+    """Return the message alone: the layers' errors print their line and hint with it, which are shown apart here."""
+    message = getattr(error, "message", None)
+    return message if isinstance(message, str) else str(error).partition("\n  hint:")[0]
+
+
+def compile_error_in(error: BaseException) -> CompileError | None:
+    """Return the CompileError among an exception and its causes."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, CompileError):
+            return inner
+        inner = inner.__cause__
+    return None
 
 
 def _first(error: BaseException, *names: str) -> Any:

@@ -69,9 +69,9 @@ ARTIFACTS: dict[str, Artifact] = {
     "joint_graph": Artifact(r"joint( graph)?|partition|(forward|backward|inference) (graph|compiled)",
                             "functional graphs and what is saved between them", "py"),
     "prims": Artifact(r"decomposed graph|kept", "graphs of prims; what was not decomposed", "py"),
-    "ir": Artifact(r"lowered( graph)?|program|ir", "loop-level IR before and after scheduling", "py"),
+    "ir": Artifact(r"kernel|program|lowered graph", "loop-level IR: kernels and the scheduled program", "ir"),
     "fusion": Artifact(r"fusion.*|fused", "fusions made and refused, with the reason"),
-    "output_code": Artifact(r"kernel|output code|wrapper", "generated code", "cpp"),
+    "output_code": Artifact(r"wrapper", "generated code of a graph", "cpp"),
     "cache": Artifact(r"cache.*", "cache hits and misses"),
     "fallback": Artifact(r"fallback|extern|split|retrace", "work handed back to eager, with the reason"),
     "perf": Artifact(r".*", "seconds of every step"),
@@ -112,6 +112,8 @@ def text_of(payload: Any) -> str:
         kind = payload.kind
         return (f"{getattr(kind, 'id', kind)}: {getattr(payload, 'message', '')}\n  at {payload.user_line}\n"
                 f"  hint: {getattr(kind, 'hint', '')}")
+    if callable(getattr(payload, "text", None)):
+        return payload.text()
     for name in ("source", "code"):
         source = getattr(payload, name, None)
         if isinstance(source, str):
@@ -165,7 +167,7 @@ class Dumper:
         if graph is not None:
             text, suffix = runnable(graph, f"{event.stage}: {event.name}"), "py"
         else:
-            text, suffix = text_of(part), "txt" if artifact.suffix in ("py", "dis") else artifact.suffix
+            text, suffix = text_of(part), "txt" if artifact.suffix in ("py", "dis", "ir") else artifact.suffix
         if not text:
             return
         mark = "//" if suffix == "cpp" else "#"

@@ -193,6 +193,9 @@ def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Move]:
     def cut_after(name: str) -> Move:
         return lambda: keep_outputs(gm, inputs, [name])
 
+    def without(name: str) -> Move:
+        return lambda: keep_outputs(gm, inputs, [o for o in outputs if o != name])
+
     def start_at(chosen: list[str]) -> Move:
         def move() -> tuple[torch.fx.GraphModule, list[Any]]:
             tensors = {k: v for k, v in recorded().items() if k in chosen and isinstance(v, torch.Tensor)}
@@ -204,7 +207,7 @@ def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Move]:
 
     if len(outputs) > 1:
         moves += [cut_after(name) for name in outputs]
-        moves += [lambda n=name: keep_outputs(gm, inputs, [o for o in outputs if o != n]) for name in outputs]
+        moves += [without(name) for name in outputs]
     count = len(names)
     for share in (2, 4, 8):
         step = max(1, count // share)

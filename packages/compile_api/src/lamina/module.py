@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .compile import capture_errors, captured, raise_as_compile_error
+from .compile import captured, raise_as_compile_error, stage_errors
 from .options import CompileOptions
 
 OLD_PREFIX = "_orig_mod."
@@ -47,12 +47,12 @@ class CompiledModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            call = self._lamina_state.call
+            call = self._lamina_state.call  # type: ignore[attr-defined]
         except AttributeError:  # an object that a library made with cls.__new__, without going through compile
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         try:
             return call(*args, **kwargs)
-        except capture_errors() as error:
+        except stage_errors() as error:
             raise_as_compile_error(error)
 
     @property
@@ -89,7 +89,7 @@ def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         state.forward = captured(state.original.forward, state.settings)
     try:
         return state.forward(*args, **kwargs)
-    except capture_errors() as error:
+    except stage_errors() as error:
         raise_as_compile_error(error)
 
 
@@ -109,7 +109,7 @@ def make_class(base: type) -> type:
             "forward": forward,
         }
         # type.__new__ and not the metaclass's: no side effects of a user's metaclass for a class not theirs.
-        made = type.__new__(type(base), base.__name__, (CompiledModule, base), namespace)
+        made = type.__new__(type(base), base.__name__, (CompiledModule, base), namespace)  # type: ignore[call-overload]
         _made[base] = made
     return made
 

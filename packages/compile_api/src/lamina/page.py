@@ -34,9 +34,14 @@ def page_of(e: Any) -> str:
     cards = "".join(
         f'<div class="card{" bad" if n and k in worrying else ""}"><b>{n}</b>{k}</div>' for k, n in e.counts().items()
     )
-    parts = [_error(e), _source(e), _breaks(e), _graphs(e), _listing("Guards", e.guards, "what must hold for reuse"),
-             _listing("Recompiles", e.recompiles, "none"), _joint(e), _listing("Fusions", e.fusions, "none reported"),
-             _kernels(e), _listing("Handed back to eager", e.fallbacks, "nothing"), _seconds(e)]
+    parts = [
+        _error(e), _source(e), _breaks(e), _graphs(e),
+        _listing("Guards", e.guards, "what must hold for reuse"),
+        _listing("Recompiles", e.recompiles, "none"), _joint(e),
+        _listing("Fusions", e.fusions, "none reported"), _kernels(e),
+        _listing("Called, not generated", e.externs, "nothing"),
+        _listing("Handed back to eager", e.fallbacks, "nothing"), _seconds(e),
+    ]
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>lamina: {escape(e.title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
@@ -135,6 +140,8 @@ def _joint(e: Any) -> str:
 def _kernels(e: Any) -> str:
     body = "".join(f"<details><summary>{escape(name)}</summary><pre>{escape(source)}</pre></details>"
                    for name, source in e.kernels)
+    body += "".join(f"<details><summary>generated code, graph {i}</summary><pre>{escape(source)}</pre></details>"
+                    for i, source in enumerate(e.code))
     return _section("Kernels", body or '<p class="none">none generated in this run</p>')
 
 

@@ -18,7 +18,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import events, failures
+from . import config, events, failures
 from .errors import StageMissingError
 from .options import CompileOptions, values_for
 
@@ -64,7 +64,7 @@ class Rung:
             aot = import_stage("aot")
             extra = self._aot_arguments(aot)
             with events.timed("aot", "aot_compile", gm), _patched(aot, values_for("aot", self.values)):
-                return aot.aot_compile(
+                compiled = aot.aot_compile(
                     gm,
                     example_inputs,
                     forward_compiler=functools.partial(self._lower, "forward"),
@@ -72,9 +72,36 @@ class Rung:
                     inference_compiler=functools.partial(self._lower, "inference"),
                     **extra,
                 )
+            return self._report_fallback(compiled, gm, example_inputs)
         except Exception as error:
             failures.handle(error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
             return gm.forward
+
+    def _report_fallback(
+        self, compiled: Callable[..., Any], gm: Any, example_inputs: Sequence[Any]
+    ) -> Callable[..., Any]:
+        """aot_autograd runs in eager what it cannot trace; tell, unless it is the kind of graph it leaves to eager.
+
+        A program that is itself wrong fails while it is traced, too: then its call raises, and nothing is reported.
+        """
+        error = getattr(compiled, "error", None)
+        if error is None or isinstance(error, import_stage("aot").errors.TraceError):
+            return compiled
+        report = functools.partial(failures.handle, error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
+        if failures.compile_error_in(error) is not None:
+            report()
+            return compiled
+        told = False
+
+        def run(*args: Any) -> Any:
+            nonlocal told
+            result = compiled(*args)
+            if not told:
+                report()
+                told = True
+            return result
+
+        return run
 
     def _aot_arguments(self, aot: Any) -> dict[str, Any]:
         chosen = self.values.get("partitioner")
@@ -104,14 +131,24 @@ class Rung:
             with events.timed("inductor", "compile_graph", role), _patched(
                 inductor, values_for("inductor", self.values)
             ):
-                return inductor.compile_graph(lowered, example_inputs, target=target, name=role)
+                compiled = inductor.compile_graph(lowered, example_inputs, target=target, name=role)
+            events.emit("inductor", "wrapper", compiled)
+            fallback = getattr(compiled, "fallback", None)
+            if fallback and "internal error" in fallback:
+                raise RuntimeError(fallback)
+            return compiled
         except Exception as error:
             failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
             return run_eagerly(gm)
 
 
 def _patched(package: Any, values: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
-    """Return a with-block in which the config of `package` has `values`."""
+    """Return a with-block in which the config of `package` has `values`.
+
+    Layers used alone dump on their own; here the listener of `logs` writes all dumps, under one numbering.
+    """
+    if config.current().dump_dir:
+        values = {**values, "dump_dir": ""}
     if not values:
         return contextlib.nullcontext()
     return importlib.import_module(f"{package.__name__}.config").patch(**values)

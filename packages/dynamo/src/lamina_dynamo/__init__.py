@@ -1,5 +1,6 @@
 """Captures FX graphs from running Python bytecode."""
 
+from . import graph_break as _breaks  # first: the submodule's name is also that of a function below, which must win
 from .__about__ import __version__
 from .backends import get_backend, list_backends, register_backend
 from .config import Config, patch
@@ -28,6 +29,8 @@ from .eval_frame import (
 )
 from .guards.explain import explain_recompile
 from .observe import Event, on_event
+
+del _breaks
 
 __all__ = [
     "BackendCompilerFailed", "Config", "ConstraintError", "ContractError", "DynamoError", "Event", "ExportError", "GraphBreakError", "InternalError",

@@ -358,9 +358,11 @@ static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner 
         Py_DECREF(e);
         drop_frame(tstate, frame);
     }
-    if (closed)
+    if (closed) {
         acquire_hook(tstate);
-    current = owner;
+        current = owner;
+    }
+    /* Otherwise `current` stays as the code left it: the frame may have been an __enter__ or __exit__ that changes it. */
     return result;
 }
 
@@ -518,10 +520,12 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
         current = owner;
         /* The callback may have marked the code: the mark counts for this frame too. */
         state = get_state((PyObject *)code);
-        if (state && (state->marks & MARK_SKIP_DEEP))
+        if (state && (state->marks & MARK_SKIP_DEEP)) {
             current = NULL;
-        result = pass_on(tstate, frame, throwflag);
-        current = owner;
+            result = pass_on(tstate, frame, throwflag);
+            current = owner;
+        } else
+            result = pass_on(tstate, frame, throwflag);
     }
     Py_XDECREF(e);
 #if !OWN_FRAMES

@@ -136,3 +136,45 @@ class random_state_kept:
         random.setstate(self.python)
         if self.numpy is not None:
             sys.modules["numpy.random"].set_state(self.numpy)
+
+
+def symbol_source(name: str) -> Any:
+    """A key for the ShapeEnv: it wants an object of torch's own class of sources, of which it uses the name."""
+    return _symbol_class()(name)
+
+
+_symbol_type: Any = None
+
+
+def _symbol_class() -> Any:
+    global _symbol_type
+    if _symbol_type is None:
+        from torch._guards import Source
+
+        class NamedSource(Source):
+            def __init__(self, label: str) -> None:
+                object.__setattr__(self, "label", label)
+
+            name = property(lambda self: self.label) if not callable(getattr(Source, "name", None)) else lambda self: self.label
+            _name_template = property(lambda self: self.label)
+
+            def __hash__(self) -> int:
+                return hash(self.label)
+
+            def __eq__(self, other: object) -> bool:
+                return self is other or (isinstance(other, NamedSource) and self.label == other.label)
+
+        _symbol_type = NamedSource
+    return _symbol_type
+
+
+def release_source(filename: str) -> None:
+    """Drop the generated source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for ever."""
+    import linecache
+
+    from torch.fx import graph_module
+
+    linecache.cache.pop(filename, None)
+    cache = getattr(getattr(graph_module, "_loader", None), "eval_cache", None)
+    if isinstance(cache, dict):
+        cache.pop(filename, None)

@@ -7,6 +7,7 @@ up here, since translation runs nothing of it: such a frame runs in eager and ra
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -14,6 +15,8 @@ import types
 import warnings
 import weakref
 from typing import Any
+
+import torch
 
 from . import _eval_frame, _torch, cache, config, observe, trace_policy
 from .backends import name_of
@@ -80,7 +83,7 @@ class Compiler:
         if settings.disabled or _torch.dispatch_modes():
             return None
         if not isinstance(f_builtins, dict) or not _is_candidate(code, f_globals):
-            _mark_skipped(code, "module is never captured")
+            _mark_skipped(code, "module is never captured", deep=_is_machinery(f_globals))
             return None
         record_ = owner.state.get(code)
         if record_ is None:
@@ -95,8 +98,11 @@ class Compiler:
                 return None  # a frame of the compiler's own that got here by way of a callback
             _thread.busy = 1
             try:
-                scope = Scope(f_locals, f_globals, f_builtins, closure or (), code.co_freevars)
-                return self._convert(owner, code, scope, misses, record_, settings)
+                # Translation leaves cycles that hold the frame's values. With automatic collection off they are all young, so that they can
+                # be found at the end without looking at the rest of the program's objects.
+                with _young_garbage_collected():
+                    scope = Scope(f_locals, f_globals, f_builtins, closure or (), code.co_freevars)
+                    return self._convert(owner, code, scope, misses, record_, settings)
             finally:
                 _thread.busy = 0
 
@@ -118,6 +124,9 @@ class Compiler:
         except Exception as e:
             return self._fault(code, memory, e, settings)
         seconds = time.perf_counter() - started
+        _forget_trackers(result.graphs)
+        for gm in result.graphs:
+            weakref.finalize(gm, _torch.release_source, type(gm).forward.__code__.co_filename).atexit = False
         for broken in result.breaks:
             bump("breaks", broken.kind.id)
             if observe.listeners:
@@ -234,6 +243,28 @@ class Compiler:
             check_graph(gm)
 
 
+def _forget_trackers(graphs: list[Any]) -> None:
+    """Fake values lead back to the trackers of the translation, and those to the frame's real values: graphs outlive the frame, so cut that."""
+    nodes = (n for gm in graphs for m in gm.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes)
+    for node in nodes:
+        value = node.meta.get("val")
+        for one in value if isinstance(value, (tuple, list)) else (value,):
+            attributes = getattr(one, "__dict__", None)
+            if attributes and "vt" in attributes:
+                attributes["vt"] = None
+
+
+class _young_garbage_collected:
+    def __enter__(self) -> None:
+        self.enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *exc: object) -> None:
+        if self.enabled:
+            gc.enable()
+        gc.collect(0)
+
+
 class RecompileWarning(UserWarning):
     """A frame reached the limit of recompiles."""
 
@@ -263,8 +294,17 @@ def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
     return not trace_policy.is_skipped_module(name)
 
 
-def _mark_skipped(code: types.CodeType, reason: str) -> None:
-    _eval_frame.mark_code(code, _eval_frame.MARK_SKIP)
+# Not even what they call: another compiler at work, imports, reports.
+_MACHINERY = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "importlib", "_frozen_importlib", "logging", "warnings", "traceback", "linecache")
+
+
+def _is_machinery(f_globals: dict[str, Any]) -> bool:
+    name = f_globals.get("__name__")
+    return isinstance(name, str) and any(name == m or name.startswith(m + ".") for m in _MACHINERY)
+
+
+def _mark_skipped(code: types.CodeType, reason: str, deep: bool = False) -> None:
+    _eval_frame.mark_code(code, _eval_frame.MARK_SKIP_DEEP if deep else _eval_frame.MARK_SKIP)
     cache.remember_marked(code)
     bump("skips", reason.split("(")[0].strip() or "skipped")
 

@@ -9,7 +9,7 @@ import types
 import weakref
 from typing import Any
 
-__all__ = ["ALLOW", "CONSTANT_RESULT", "DISABLE", "DISABLE_SHALLOW", "DISALLOW", "clear", "mark", "mark_of"]
+__all__ = ["ALLOW", "CONSTANT_RESULT", "DISABLE", "DISABLE_SHALLOW", "DISALLOW", "any_marks", "clear", "mark", "mark_of"]
 
 ALLOW = "allow_in_graph"
 DISALLOW = "disallow_in_graph"
@@ -35,6 +35,11 @@ def mark(fn: Any, what: str) -> None:
     except TypeError:
         held = lambda value=fn: value  # noqa: E731 - objects without weak references are C functions, which stay
     _marks[key] = (held, what)
+
+
+def any_marks() -> bool:
+    """Whether anything is marked at all."""
+    return bool(_marks)
 
 
 def mark_of(fn: Any) -> str | None:

@@ -1,12 +1,17 @@
 """``mode="reduce-overhead"``: replay a compiled graph's launches as one CUDA graph.
 
-Nothing is copied that need not be. A recording belongs to the addresses of the inputs it was made with: parameters and buffers keep theirs, and a caller that reuses its input
-tensors does too. An input whose address keeps changing gets a buffer of its own, and only that input is copied, once per call.
+Nothing is copied that need not be. A recording belongs to the addresses of the inputs it was made with: parameters
+and buffers keep theirs, and a caller that reuses its input
+tensors does too. An input whose address keeps changing gets a buffer of its own, and only that input is copied, once
+per call.
 
-What a replay hands out stays valid: a recording is replayed only when nobody holds results of its last replay any more. While someone does, another recording (a few at most) or
-the plain launches serve the call. So there is no error about memory overwritten by a later run, and never a wrong number.
+What a replay hands out stays valid: a recording is replayed only when nobody holds results of its last replay any
+more. While someone does, another recording (a few at most) or
+the plain launches serve the call. So there is no error about memory overwritten by a later run, and never a wrong
+number.
 
-A graph that cannot be recorded (a CPU tensor among the inputs, an op that synchronises, symbolic sizes) runs plainly; `CudaGraphRunner.reason` says why.
+A graph that cannot be recorded (a CPU tensor among the inputs, an op that synchronises, symbolic sizes) runs plainly;
+`CudaGraphRunner.reason` says why.
 """
 
 from __future__ import annotations

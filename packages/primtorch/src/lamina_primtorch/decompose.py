@@ -14,6 +14,7 @@ import torch
 import torch.fx as fx
 
 from . import observe
+from ._torch import NodeAppender, make_graph_module
 from .config import current
 from .prims import PRIMS as _P
 from .record import Opaque, Recorder, Row
@@ -204,13 +205,13 @@ class _Run:
         self.mark(out_args)
         graph = fx.Graph()
         order = self.order(self.recorder.rows)
-        create = graph.create_node
+        append = NodeAppender(graph)
         for row in order:
             if row.op != "call_function":
                 source = row.source
                 node = graph.node_copy(source, lambda n: n)
             else:
-                node = create("call_function", row.target, _nodes(row.args), _nodes_of_dict(row.kwargs))
+                node = append(row.target, _nodes(row.args), _nodes_of_dict(row.kwargs))
                 meta = node.meta
                 meta["val"] = row.meta
                 source = row.source
@@ -223,7 +224,8 @@ class _Run:
         final = graph.output(_nodes(out_args))
         last = next(iter(reversed(self.gm.graph.nodes)))
         final.meta.update(last.meta)
-        out = fx.GraphModule(self.gm, graph, class_name=type(self.gm).__name__)
+        name = type(self.gm).__name__
+        out = make_graph_module(self.gm, graph, name.lstrip("_") or "GraphModule")
         out.meta.update(self.gm.meta)
         return out
 

@@ -242,8 +242,6 @@ def with_format(shape: tuple, stride: Ints, memory_format: Any) -> tuple:
 def view(shape: Ints, stride: Ints, new: Ints) -> tuple | None:
     """Strides that view ``shape``/``stride`` as ``new`` (same number of elements), or None where a copy is needed."""
     shape, stride, new = tuple(shape), tuple(stride), tuple(new)
-    if shape == new and not has_zero(shape):
-        return stride
     if stride == contiguous(shape) and not has_zero(shape):
         return contiguous(new)
     if has_zero(shape):

@@ -12,6 +12,7 @@ from ..observe import is_observed, report
 from ..schemas import JointGraph
 from .default import partition_default, partition_save_everything
 from .extract import Partition, PartitionReport, SavedValue
+from .min_cut import partition_min_cut
 
 Policy = str | Callable[..., Partition] | None
 
@@ -41,7 +42,7 @@ def partition(joint: JointGraph, policy: Policy = None, *, memory_budget: float 
 
 POLICIES: dict[str, Callable[..., Partition]] = {
     "default": partition_default,
-    "min_cut": partition_default,
+    "min_cut": partition_min_cut,
     "save_everything": partition_save_everything,
 }
 

@@ -69,7 +69,7 @@ def eager_saved(joint: JointGraph) -> set[fx.Node]:
         if node in seen:
             continue
         seen.add(node)
-        if is_free(node):
+        if is_free(node) or may_recompute(node):
             stack.extend(n for n in node.all_input_nodes if is_forward(n))
         elif _is_multi(node):
             saved.update(u for u in node.users if is_forward(u))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -77,6 +78,9 @@ def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
     """Run `func` on meta tensors; its result holds meta tensors. Falls back to FakeTensorMode where meta has no kernel."""
     if func._schema.name in _data_dependent:
         raise DataDependentError(f"the result of {func} depends on values")
+    env = _shape_env(args) or (_shape_env(tuple(kwargs.values())) if kwargs else None)
+    if env is not None:
+        return _fake_results(func, args, kwargs, env)
     meta_args = [to_meta(item) for item in args]
     meta_kwargs = {key: to_meta(item) for key, item in kwargs.items()} if kwargs else {}
     generator = meta_kwargs.get("generator")
@@ -88,21 +92,47 @@ def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
         return _fake_results(func, args, kwargs)
 
 
-_fake_mode: Any = None
+def _shape_env(args: Any) -> Any:
+    """The ShapeEnv of a symbolic size among the arguments, or None."""
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            for size in (*value.shape, *value.stride(), value.storage_offset()):
+                if isinstance(size, torch.SymInt):
+                    return size.node.shape_env
+        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value.node.shape_env
+        elif isinstance(value, (list, tuple)):
+            found = _shape_env(value)
+            if found is not None:
+                return found
+    return None
 
 
-def _fake_results(func: Any, args: tuple, kwargs: dict) -> Any:
-    global _fake_mode
+_plain_mode: Any = None
+_modes: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _mode_for(env: Any) -> Any:
+    global _plain_mode
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    if env is None:
+        if _plain_mode is None:
+            _plain_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        return _plain_mode
+    if env not in _modes:
+        _modes[env] = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+    return _modes[env]
+
+
+def _fake_results(func: Any, args: tuple, kwargs: dict, env: Any = None) -> Any:
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
-        FakeTensorMode,
         UnsupportedOperatorException,
     )
 
-    if _fake_mode is None:
-        _fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    mode = _fake_mode
+    mode = _mode_for(env)
 
     def convert(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

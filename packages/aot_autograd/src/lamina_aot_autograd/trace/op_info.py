@@ -15,10 +15,11 @@ PURE, VIEW, INPLACE, OUT, MUTATE, COMPOSITE, VALUE = range(7)
 class OpInfo:
     """func, its kind, its shape rule or None, the node-name base, and for mutating ops the functional counterpart.
 
-    mutated: for OUT and MUTATE the names or positions of written arguments. is_random: draws from a generator.
+    mutated: for OUT and MUTATE the names of written arguments. is_random: draws from a generator. fill: defaults by
+    position, where the functional counterpart has none (the dispatcher drops arguments that equal their default).
     """
 
-    __slots__ = ("func", "kind", "rule", "base", "functional", "mutated", "is_random", "is_multi", "counter")
+    __slots__ = ("func", "kind", "rule", "base", "functional", "mutated", "is_random", "fill")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -30,7 +31,7 @@ class OpInfo:
         self.is_random = torch.Tag.nondeterministic_seeded in func.tags
         self.functional = None
         self.mutated: tuple = ()
-        self.is_multi = len(schema.returns) != 1 or "List" in str(schema.returns[0].type)
+        self.fill: tuple = ()
         written = [(i, arg) for i, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
         if written:
             self._analyse_mutation(schema, written)
@@ -50,9 +51,20 @@ class OpInfo:
         elif len(written) == 1 and written[0][0] == 0 and name.endswith("_"):
             self.kind = INPLACE
             self.functional = _find_functional_of_inplace(self.func)
+            if self.functional is not None:
+                self.fill = _missing_defaults(schema, self.functional._schema)
         else:
             self.kind = MUTATE
             self.mutated = tuple(arg.name for _, arg in written)
+
+
+def _missing_defaults(mine: Any, theirs: Any) -> tuple:
+    """Defaults of `mine` by position, when `theirs` wants some of those arguments; else nothing."""
+    ours = [arg for arg in mine.arguments if not arg.kwarg_only]
+    wanted = [arg for arg in theirs.arguments if not arg.kwarg_only]
+    if any(a.has_default_value() and not b.has_default_value() for a, b in zip(ours, wanted, strict=False)):
+        return tuple(a.default_value if a.has_default_value() else None for a in ours)
+    return ()
 
 
 def _is_composite(func: Any) -> bool:
@@ -102,10 +114,20 @@ def _find_functional_of_inplace(func: Any) -> Any:
     special = _SPECIAL_FUNCTIONAL.get(func._schema.name, {}).get(overload)
     name, wanted = special or (full[:-1], overload)
     packet = getattr(packets, name, None)
-    if packet is None or wanted not in packet.overloads():
+    if packet is None:
         return None
-    found = getattr(packet, wanted)
-    return None if found._schema.is_mutable else found
+    mine = _argument_types(func)
+    names = packet.overloads()
+    for candidate in ([wanted] if wanted in names else []) + [n for n in names if n != wanted]:
+        found = getattr(packet, candidate)
+        if not found._schema.is_mutable and _argument_types(found)[: len(mine)] == mine:
+            return found
+    return None
+
+
+def _argument_types(func: Any) -> list[str]:
+    """Types of the arguments; numbers of sizes count as ints."""
+    return [str(arg.type).replace("SymInt", "int") for arg in func._schema.arguments if not arg.is_out]
 
 
 def _find_functional_of_out(func: Any) -> Any:

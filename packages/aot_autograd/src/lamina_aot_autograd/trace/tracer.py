@@ -27,6 +27,13 @@ _ATOMS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device
                     complex, torch.Size, torch.Generator})
 
 
+def _is_complete(metas: Any) -> bool:
+    """False when a rule leaves strides open."""
+    if isinstance(metas, tuple) and is_single(metas):
+        return metas[1] is not None
+    return all(m is None or m[1] is not None for m in metas)
+
+
 def is_single(meta: Any) -> bool:
     """True for one TensorMeta, False for a tuple of them."""
     return len(meta) == 4 and isinstance(meta[2], torch.dtype)
@@ -188,7 +195,9 @@ class Tracer(DispatchMode):
         """Metadata of an op's results: TensorMeta, a tuple of TensorMeta or None, or the meta kernel's own result."""
         if info.rule is not None:
             try:
-                return info.rule(args, kwargs)
+                found = info.rule(args, kwargs)
+                if _is_complete(found):
+                    return found
             except NotImplementedError:
                 pass
         result = meta_results(info.func, args, kwargs)
@@ -205,12 +214,17 @@ class Tracer(DispatchMode):
         raise DataDependentError(f"an op gives a Python {type(result).__name__}")
 
     def run_pure(self, info: OpInfo, args: tuple, kwargs: dict) -> Any:
+        if info.is_random and self.phase == "backward":
+            raise UnsupportedError("a random op in the backward (a region run again)")
         meta = self.results(info, args, kwargs)
         lower = self.lower
         graph_args = tuple([lower(a) for a in args])
         graph_kwargs = {k: lower(v) for k, v in kwargs.items()} if kwargs else kwargs
         if kwargs.get("generator") is not None:
             raise UnsupportedError("a random op with a generator of its own")
+        if meta is None:
+            self.record(info.base, info.func, graph_args, graph_kwargs, None)
+            return None
         if isinstance(meta, tuple) and is_single(meta):
             node = self.record(info.base, info.func, graph_args, graph_kwargs, make_value(*meta))
             return self.fresh(node, meta)
@@ -282,9 +296,13 @@ class Tracer(DispatchMode):
 
     def run_inplace(self, info: OpInfo, args: tuple, kwargs: dict) -> Any:
         functional = info.functional
-        if functional is None or torch.Tag.inplace_view in info.func.tags:
+        if torch.Tag.inplace_view in info.func.tags and functional is not None:
+            return self._view_in_place(info, args, kwargs)
+        if functional is None:
             raise UnsupportedError(f"{info.func} has no functional form")
         targets = args[0]
+        if len(args) < len(info.fill):
+            args = (*args, *info.fill[len(args):])
         pure = op_info.lookup(functional)
         if isinstance(targets, (list, tuple)):
             metas = self.results(pure, args, kwargs)
@@ -302,7 +320,24 @@ class Tracer(DispatchMode):
         self._store(targets, node, meta)
         return args[0]
 
+    def _view_in_place(self, info: OpInfo, args: tuple, kwargs: dict) -> TraceTensor:
+        """A view that replaces the tensor's own metadata (transpose_, squeeze_, ...), on intermediates."""
+        target = args[0]
+        pure = op_info.lookup(info.functional)
+        if type(target) is not TraceTensor or pure.kind != VIEW:
+            raise UnsupportedError(f"{info.func} has no functional form")
+        if target._s.input_index >= 0 and target._s.root is target:
+            raise UnsupportedError(f"{info.func} changes the metadata of an input")
+        if target._v is not None:
+            raise UnsupportedError(f"{info.func} changes the metadata of a view")
+        view = self.run_view(pure, args, kwargs)
+        torch.Tensor.data.__set__(target, view)  # type: ignore[attr-defined]
+        target._v = view._v
+        return target
+
     def _record_call(self, info: OpInfo, args: tuple, kwargs: dict, val: Any) -> fx.Node:
+        if info.is_random and self.phase == "backward":
+            raise UnsupportedError("a random op in the backward (a region run again)")
         if kwargs.get("generator") is not None:
             raise UnsupportedError("a random op with a generator of its own")
         lower = self.lower

@@ -7,18 +7,24 @@ from typing import Any
 
 import torch
 
-from ..schemas import ViewRecipe
+from ..schemas import SlotRef, ViewRecipe
 
 
-def compile_recipe(recipe: tuple[ViewRecipe, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """One function for a chain of views. Each view is recorded by autograd as it was in the program."""
+def compile_recipe(recipe: tuple[ViewRecipe, ...], first_value: int = 0) -> Callable[..., torch.Tensor]:
+    """One function `(tensor, graph outputs) -> view` for a chain of views, each recorded by autograd as in the program.
+
+    first_value: position of the first user value among the graph's outputs; symbolic numbers count from there.
+    """
     steps = [(r.func, r.args, r.kwargs, r.index, r.grad_mode) for r in recipe]
+    symbolic = any(has_slot(r.args) for r in recipe)
 
-    def replay(tensor: torch.Tensor) -> torch.Tensor:
+    def replay(tensor: torch.Tensor, outs: Any) -> torch.Tensor:
         enabled = torch.is_grad_enabled()
         try:
             for func, args, kwargs, index, grad_mode in steps:
                 torch._C._set_grad_enabled(grad_mode)
+                if symbolic:
+                    args = fill_slots(args, outs, first_value)
                 tensor = func(tensor, *args, **kwargs)
                 if index >= 0:
                     tensor = tensor[index]
@@ -27,6 +33,22 @@ def compile_recipe(recipe: tuple[ViewRecipe, ...]) -> Callable[[torch.Tensor], t
         return tensor
 
     return replay
+
+
+def has_slot(value: Any) -> bool:
+    """True when a symbolic number is in the arguments."""
+    if isinstance(value, (list, tuple)):
+        return any(has_slot(v) for v in value)
+    return isinstance(value, SlotRef)
+
+
+def fill_slots(value: Any, outs: Any, first_value: int) -> Any:
+    """The arguments with the actual numbers in place."""
+    if isinstance(value, SlotRef):
+        return outs[first_value + value.slot]
+    if isinstance(value, (list, tuple)):
+        return type(value)([fill_slots(v, outs, first_value) for v in value])
+    return value
 
 
 def describe(recipe: tuple[ViewRecipe, ...]) -> str:

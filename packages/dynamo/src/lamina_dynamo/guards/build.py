@@ -220,7 +220,7 @@ def _check(guard: Guard, value: Any) -> tuple[int, Any]:
         return _CHECK[kind], (expected, isinstance(value, OrderedDict), _Predicate(guard))
     if kind == "FUNCTION_CODE":
         code, defaults, keyword = expected
-        return _CHECK[kind], (code, defaults, keyword or None)
+        return _CHECK[kind], (code, defaults, keyword)
     if kind == "MODULE_HOOKS":
         return (_CHECK["NO_HOOKS"], None) if not any(expected) else _python(guard)
     if kind in ("SET_CONTENTS", "TYPE_VERSION"):

@@ -339,6 +339,10 @@ def check_guard(guard: Guard, scope: Scope) -> bool:
     value = evaluate_source(guard.source, scope)
     if not kind.missing_ok and (value is _MISSING or (kind.relation and any(v is _MISSING for v in value))):
         return False
+    if kind.missing_ok and isinstance(guard.source, Source) and guard.source.base is not None:
+        # Absent is the last step: the object that it starts from must be there.
+        if evaluate_source(guard.source.base, scope) is _MISSING:
+            return False
     try:
         return kind.check(value, guard.value)
     except Exception:  # a value of another type: certainly not what was expected

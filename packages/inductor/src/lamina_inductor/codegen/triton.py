@@ -1,4 +1,5 @@
-"""The Triton target: kernels compiled ahead to machine code, launched through the driver from the one native function of the graph.
+"""The Triton target: kernels compiled ahead to machine code, launched through the driver from the one native function
+of the graph.
 
 Without a GPU, with ``TRITON_INTERPRET=1``, the same kernels run in Triton's interpreter on CPU tensors (for tests).
 """
@@ -123,7 +124,9 @@ class InterpretedProgram(ReferenceProgram):
         run_launches(self._module, kernel, kernel.configs[0], buffers, sizes)
 
 
-def run_launches(module: Any, kernel: TritonKernel, config: dict, buffers: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+def run_launches(
+    module: Any, kernel: TritonKernel, config: dict, buffers: Sequence[torch.Tensor], sizes: Sequence[int]
+) -> None:
     """Start every launch of `kernel` with Triton's launcher."""
     from .triton_module import launch_config
 
@@ -139,4 +142,6 @@ def run_launches(module: Any, kernel: TritonKernel, config: dict, buffers: Seque
         c = launch_config(kernel, position, config)
         args = [values[p.name] if p.kind == "size" else named[p.name] for p in launch.params]
         options = {} if is_interpreting() else {"num_warps": c.get("num_warps", 4)}
-        getattr(module, launch.name)[grid_of(launch, c, values)](*args, **{n: c[n] for n in launch.constexprs}, **options)
+        getattr(module, launch.name)[grid_of(launch, c, values)](
+            *args, **{n: c[n] for n in launch.constexprs}, **options
+        )

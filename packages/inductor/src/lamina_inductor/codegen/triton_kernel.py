@@ -5,11 +5,15 @@ Forms (`TritonKernel.form`)
 
 * ``pointwise``: all outer loops flattened into one block axis ``x``.
 * ``tiled``: two block axes ``y`` and ``x``, where reads and writes are contiguous along different loops (transposes).
-* ``persistent``: rows ``x`` by one block ``r`` that holds the whole inner range: every phase is straight-line code in registers.
-* ``looped``: rows ``x``, and each phase walks its inner range in blocks of ``r``; scratch values are computed again instead of stored.
-* ``split``: too few rows to fill a device: a first kernel reduces parts of the inner range into a workspace, a second one combines the parts in a fixed order (so the result
+* ``persistent``: rows ``x`` by one block ``r`` that holds the whole inner range: every phase is straight-line code in
+registers.
+* ``looped``: rows ``x``, and each phase walks its inner range in blocks of ``r``; scratch values are computed again
+instead of stored.
+* ``split``: too few rows to fill a device: a first kernel reduces parts of the inner range into a workspace, a second
+one combines the parts in a fixed order (so the result
   does not depend on scheduling) and runs what follows.
-* ``serial``: iterations may write to the same element in an order that matters: one program, one element after the other.
+* ``serial``: iterations may write to the same element in an order that matters: one program, one element after the
+other.
 
 Block sizes are ``tl.constexpr`` parameters; `TritonKernel.configs` lists the candidates, the default first.
 """
@@ -26,6 +30,7 @@ from ..index import INF, ONE, Expr, coefficient, product, substitute, symbol, to
 from ..ops import MULTI_RESULT, Op, compute_dtype
 from . import triton_ops
 from .kernel import KernelSpec, LoopVar, Phase
+from .softmax_stats import merge_softmax_stats
 from .triton_ops import COMBINE, NEUTRAL, POINTER, ROWS, TL_DTYPE, literal
 
 PERSISTENT_LIMIT = 8192  # elements of the inner range that are still kept in registers
@@ -56,7 +61,9 @@ class Workspace:
 
 @dataclass
 class Launch:
-    """One `triton.jit` function and how to start it. `grid` has (axis size, constexpr block name) pairs; ("split", name) stands for the number of parts."""
+    """One `triton.jit` function and how to start it. `grid` has (axis size, constexpr block name) pairs; ("split",
+    name) stands for the number of parts.
+    """
 
     name: str
     params: list[Parameter]
@@ -250,6 +257,19 @@ class Emitter:
         self.local[op] = text
         return text
 
+    def prefetch(self, phase: Phase) -> None:
+        """Read what a phase loads at places that do not depend on data."""
+        for op in phase.ops:
+            if op.name != "load" or op.args[2] is not None or self.spec.buffer(op.args[0]).role != "in":
+                continue
+            if substitute(to_expr(op.args[1]), self.mapping).syms <= self.plain_symbols:
+                self.load(op)
+
+    @property
+    def plain_symbols(self) -> frozenset[str]:
+        """Symbols of block axes and sizes: everything but values read from memory."""
+        return frozenset({*(f"{a.name}index" for a in self.axes), "rindex", *self.spec.sizes})
+
     def load(self, op: Op) -> str:
         buffer, expr, mask = op.args
         if buffer in self.scratch:
@@ -358,7 +378,9 @@ class Emitter:
     def combine_name(self, kind: str, dtype: torch.dtype) -> str:
         name = COMBINE[kind]
         if kind in ("max", "min") and not dtype.is_floating_point:
-            return "either" if dtype == torch.bool and kind == "max" else "both" if dtype == torch.bool else f"{name}_int"
+            return (
+                "either" if dtype == torch.bool and kind == "max" else "both" if dtype == torch.bool else f"{name}_int"
+            )
         return name
 
     def start(self, op: Op) -> None:
@@ -489,9 +511,15 @@ class Emitter:
             self.write(f"{out}_0, {out}_1 = tl.associative_scan(({v}, {index}), 1, lm.{kind})")
             if carried:
                 c = self.kept[op]
-                self.write(f"{out}_0, {out}_1 = lm.{kind}({self.full(c + '_0')}, {self.full(c + '_1')}, {out}_0, {out}_1)")
+                self.write(
+                    f"{out}_0, {out}_1 = lm.{kind}({self.full(c + '_0')}, {self.full(c + '_1')}, {out}_0, {out}_1)"
+                )
                 # exactly one element of the row is the last one: its value is taken through the bits of a sum
-                self.write(f"{c}_0 = tl.sum(tl.where({last}, {out}_0, 0.0), 1)[:, None]" if op.dtype.is_floating_point else f"{c}_0 = tl.sum(tl.where({last}, {out}_0, 0), 1)[:, None].to({TL_DTYPE[op.dtype]})")
+                self.write(
+                    f"{c}_0 = tl.sum(tl.where({last}, {out}_0, 0.0), 1)[:, None]"
+                    if op.dtype.is_floating_point
+                    else f"{c}_0 = tl.sum(tl.where({last}, {out}_0, 0), 1)[:, None].to({TL_DTYPE[op.dtype]})"
+                )
                 self.write(f"{c}_1 = tl.sum(tl.where({last}, {out}_1, 0), 1)[:, None]")
         else:
             combine = {"sum": "plus", "prod": "multiply", "logcumsumexp": "log_add_exp"}[kind]
@@ -499,7 +527,9 @@ class Emitter:
             if carried:
                 c = self.kept[op]
                 self.write(f"{out} = lm.{combine}({self.full(c)}, {out})")
-                self.write(f"{c} = tl.sum(tl.where({last}, {out}, tl.full([1, 1], 0, {TL_DTYPE[op.dtype]})), 1)[:, None].to({TL_DTYPE[op.dtype]})")
+                self.write(
+                    f"{c} = tl.sum(tl.where({last}, {out}, tl.full([1, 1], 0, {TL_DTYPE[op.dtype]})), 1)[:, None].to({TL_DTYPE[op.dtype]})"
+                )
         self.local[op] = out
 
     def start_scan(self, op: Op) -> None:
@@ -564,7 +594,9 @@ def _contiguous_loop(spec: KernelSpec, op: Op, loops: tuple[LoopVar, ...]) -> st
 
 
 def tile_split(spec: KernelSpec) -> int | None:
-    """For a pointwise kernel: how many leading loops form the axis ``y``, if reads and writes run along different loops."""
+    """For a pointwise kernel: how many leading loops form the axis ``y``, if reads and writes run along different
+    loops.
+    """
     if len(spec.loops) < 2 or any(v.kind == "serial" for v in spec.loops):
         return None
     last = next((v.name for v in reversed(spec.loops) if not (v.size.is_const and int(v.size) == 1)), None)
@@ -622,13 +654,16 @@ def generate(spec: KernelSpec) -> TritonKernel:
     largest = max((s.hi for s in sizes), default=1)
     if largest <= PERSISTENT_LIMIT and len(sizes) == 1 and (inner_contiguous(spec) or largest <= 64):
         return _rows(spec, axis, "persistent")
+    spec = merge_softmax_stats(spec)
     if can_split(spec, axis):
         return _split(spec, axis)
     return _rows(spec, axis, "looped")
 
 
 def can_split(spec: KernelSpec, axis: Axis) -> bool:
-    """True if there are too few rows to fill a device and only one reduced phase, with nothing but single values after it."""
+    """True if there are too few rows to fill a device and only one reduced phase, with nothing but single values
+    after it.
+    """
     inner = [p for p in spec.phases if p.loops]
     if len(inner) != 1 or any(o.name == "scan" for o in spec.ops()):
         return False
@@ -672,7 +707,12 @@ def _pointwise(spec: KernelSpec) -> TritonKernel:
     e = Emitter(spec, [y, x], ["YBLOCK", "XBLOCK"], wide)
     e.index_lines(x, "tl.program_id(0)", "XBLOCK", 1)
     e.index_lines(y, "(tl.program_id(1) + tl.program_id(2) * tl.num_programs(1))", "YBLOCK", 0)
-    configs = [{"XBLOCK": 64, "YBLOCK": 64, "num_warps": 8}, {"XBLOCK": 32, "YBLOCK": 32, "num_warps": 4}, {"XBLOCK": 128, "YBLOCK": 32, "num_warps": 4}, {"XBLOCK": 32, "YBLOCK": 128, "num_warps": 4}]
+    configs = [
+        {"XBLOCK": 64, "YBLOCK": 64, "num_warps": 8},
+        {"XBLOCK": 32, "YBLOCK": 32, "num_warps": 4},
+        {"XBLOCK": 128, "YBLOCK": 32, "num_warps": 4},
+        {"XBLOCK": 32, "YBLOCK": 128, "num_warps": 4},
+    ]
     for p in spec.phases:
         e.enter(None)
         e.body(p, "once")
@@ -688,7 +728,12 @@ def pointwise_configs(spec: KernelSpec, n: int | None) -> list[dict[str, int]]:
         small = max(32, min(256, next_power(n)))
         return [{"XBLOCK": small, "num_warps": max(1, min(4, small // 64))}, {"XBLOCK": 512, "num_warps": 4}]
     first = 1024 if widest >= 4 else 2048
-    return [{"XBLOCK": first, "num_warps": 4}, {"XBLOCK": first, "num_warps": 8}, {"XBLOCK": 512, "num_warps": 4}, {"XBLOCK": 2 * first, "num_warps": 8}]
+    return [
+        {"XBLOCK": first, "num_warps": 8},
+        {"XBLOCK": first, "num_warps": 4},
+        {"XBLOCK": 512, "num_warps": 4},
+        {"XBLOCK": 2 * first, "num_warps": 8},
+    ]
 
 
 def _serial(spec: KernelSpec) -> TritonKernel:
@@ -708,7 +753,9 @@ def _serial(spec: KernelSpec) -> TritonKernel:
         e.body(p, "once")
     e.write("tl.debug_barrier()")
     launch = Launch(spec.name, params, ["XBLOCK"], [], e.checks)
-    return TritonKernel(spec, "serial", _function(spec.name, params, ["XBLOCK"], e.lines), [launch], [{"XBLOCK": 1, "num_warps": 1}])
+    return TritonKernel(
+        spec, "serial", _function(spec.name, params, ["XBLOCK"], e.lines), [launch], [{"XBLOCK": 1, "num_warps": 1}]
+    )
 
 
 def _rows(spec: KernelSpec, axis: Axis, form: str) -> TritonKernel:
@@ -727,6 +774,9 @@ def _rows(spec: KernelSpec, axis: Axis, form: str) -> TritonKernel:
         e.write("rlocal = tl.arange(0, RBLOCK)[None, :]")
         e.write("rindex = rlocal" + (".to(tl.int64)" if e.wide else ""))
         e.write(f"rmask = rindex < {rsize}")
+        for p in spec.phases:  # all reading first: memory is busy while the first reductions wait for each other
+            e.enter(inner_axes.get(id(p)), keep=True)
+            e.prefetch(p)
         for p in spec.phases:
             e.enter(inner_axes.get(id(p)), keep=True)
             e.body(p, "block" if p.loops else "once")
@@ -737,11 +787,28 @@ def _rows(spec: KernelSpec, axis: Axis, form: str) -> TritonKernel:
             e.enter(a)
             if a is None:
                 e.body(p, "once")
+            elif _only_fills_scratch(spec, p):
+                for op in p.ops:
+                    if op.name == "store":
+                        e.scratch[op.args[0]] = op
             else:
-                _loop(e, p, a, "0", print_index(a.size, {}), all(a.static is not None and a.static % c["RBLOCK"] == 0 for c in configs))
+                _loop(
+                    e,
+                    p,
+                    a,
+                    "0",
+                    print_index(a.size, {}),
+                    all(a.static is not None and a.static % c["RBLOCK"] == 0 for c in configs),
+                )
     names = ["XBLOCK", "RBLOCK"]
     launch = Launch(spec.name, params, names, [(axis.size, "XBLOCK")], e.checks)
     return TritonKernel(spec, form, _function(spec.name, params, names, e.lines), [launch], configs)
+
+
+def _only_fills_scratch(spec: KernelSpec, phase: Phase) -> bool:
+    """True if nothing of a phase lasts but scratch values, which are computed again where they are read."""
+    lasting = [op for op in phase.ops if op.name in ("store", "reduction", "scan", "check")]
+    return bool(lasting) and all(op.name == "store" and spec.buffer(op.args[0]).role == "scratch" for op in lasting)
 
 
 def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: bool) -> None:
@@ -775,7 +842,9 @@ def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: b
 
 
 def persistent_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, int]]:
-    """The inner range in one block; rows a program so that a program has some thousand elements and the device stays full."""
+    """The inner range in one block; rows a program so that a program has some thousand elements and the device stays
+    full.
+    """
     length = next_power(int(inner.size.hi if inner.size.hi < INF else PERSISTENT_LIMIT))
     length = max(length, 2)
     rows = axis.static if axis.static is not None else 1 << 20
@@ -799,8 +868,16 @@ def looped_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, 
     length = next_power(int(inner.size)) if inner.size.is_const else 1 << 20
     if inner_contiguous(spec):
         first = min(length, 4096)
-        return [{"XBLOCK": 1, "RBLOCK": first, "num_warps": 8}, {"XBLOCK": 1, "RBLOCK": min(length, 2048), "num_warps": 8}, {"XBLOCK": 1, "RBLOCK": min(length, 8192), "num_warps": 16}]
-    return [{"XBLOCK": 64, "RBLOCK": min(length, 32), "num_warps": 8}, {"XBLOCK": 32, "RBLOCK": min(length, 64), "num_warps": 8}, {"XBLOCK": 128, "RBLOCK": min(length, 16), "num_warps": 8}]
+        return [
+            {"XBLOCK": 1, "RBLOCK": first, "num_warps": 8},
+            {"XBLOCK": 1, "RBLOCK": min(length, 2048), "num_warps": 8},
+            {"XBLOCK": 1, "RBLOCK": min(length, 8192), "num_warps": 16},
+        ]
+    return [
+        {"XBLOCK": 64, "RBLOCK": min(length, 32), "num_warps": 8},
+        {"XBLOCK": 32, "RBLOCK": min(length, 64), "num_warps": 8},
+        {"XBLOCK": 128, "RBLOCK": min(length, 16), "num_warps": 8},
+    ]
 
 
 def _split(spec: KernelSpec, axis: Axis) -> TritonKernel:
@@ -847,7 +924,15 @@ def _split(spec: KernelSpec, axis: Axis) -> TritonKernel:
             e.write(f"tl.store(ws{k}{suffix} + xindex * {parts} + part, {text}{tail}")
     first_name, second_name = f"{spec.name}_parts", f"{spec.name}_whole"
     first = _function(first_name, [*params, *spaces], ["XBLOCK", "RBLOCK"], e.lines)
-    launches = [Launch(first_name, [*params, *spaces], ["XBLOCK", "RBLOCK"], [(axis.size, "XBLOCK"), (to_expr(parts), "")], e.checks)]
+    launches = [
+        Launch(
+            first_name,
+            [*params, *spaces],
+            ["XBLOCK", "RBLOCK"],
+            [(axis.size, "XBLOCK"), (to_expr(parts), "")],
+            e.checks,
+        )
+    ]
     f = Emitter(spec, [axis], ["XBLOCK", "RBLOCK"], uses_wide_index(spec))
     f.index_lines(axis, "tl.program_id(0)", "XBLOCK", 0)
     f.write("rlocal = tl.arange(0, RBLOCK)[None, :]")

@@ -1,7 +1,10 @@
-"""Scalar functions that generated Triton kernels call: each exact on the GPU (libdevice) and in Triton's interpreter (numpy).
+"""Scalar functions that generated Triton kernels call: each exact on the GPU (libdevice) and in Triton's interpreter
+(numpy).
 
-A kernel says ``lm.tanh(x)``. On a device these are ``triton.jit`` functions over libdevice; with ``TRITON_INTERPRET=1`` a kernel is plain Python over numpy arrays, where
-libdevice does not exist, so the same names work on the arrays. The combine functions of reductions are ordinary Triton code in both.
+A kernel says ``lm.tanh(x)``. On a device these are ``triton.jit`` functions over libdevice; with
+``TRITON_INTERPRET=1`` a kernel is plain Python over numpy arrays, where
+libdevice does not exist, so the same names work on the arrays. The combine functions of reductions are ordinary
+Triton code in both.
 """
 
 from __future__ import annotations
@@ -65,7 +68,9 @@ def argmax(va, ia, vb, ib):
     """The larger value with its index; NaN beats numbers, the smaller index wins among equals."""
     nan_a, nan_b = va != va, vb != vb
     a_first = ia < ib
-    take_a = tl.where(nan_a | nan_b, nan_a & ((nan_a & nan_b & a_first) | (nan_b == 0)), (va > vb) | ((va == vb) & a_first))
+    take_a = tl.where(
+        nan_a | nan_b, nan_a & ((nan_a & nan_b & a_first) | (nan_b == 0)), (va > vb) | ((va == vb) & a_first)
+    )
     return tl.where(take_a, va, vb), tl.where(take_a, ia, ib)
 
 
@@ -74,7 +79,9 @@ def argmin(va, ia, vb, ib):
     """The smaller value with its index; NaN beats numbers, the smaller index wins among equals."""
     nan_a, nan_b = va != va, vb != vb
     a_first = ia < ib
-    take_a = tl.where(nan_a | nan_b, nan_a & ((nan_a & nan_b & a_first) | (nan_b == 0)), (va < vb) | ((va == vb) & a_first))
+    take_a = tl.where(
+        nan_a | nan_b, nan_a & ((nan_a & nan_b & a_first) | (nan_b == 0)), (va < vb) | ((va == vb) & a_first)
+    )
     return tl.where(take_a, va, vb), tl.where(take_a, ia, ib)
 
 
@@ -111,7 +118,8 @@ def log_add_exp(a, b):
     return tl.where((big == small) & (tl.abs(big) == float("inf")), big, big + tl.log(1.0 + tl.exp(small - big)))
 
 
-# ------------------------------------------------------------------------------------------------ integer and float division
+# ------------------------------------------------------------------------------------------------ integer and float
+# division
 
 
 @triton.jit
@@ -147,7 +155,9 @@ def sign(x):
 
 @triton.jit
 def floordiv_float(a, b):
-    """torch.floor_divide of floats: from the exact remainder, so that the quotient never rounds up over a whole number."""
+    """torch.floor_divide of floats: from the exact remainder, so that the quotient never rounds up over a whole
+    number.
+    """
     m = fmod(a, b)
     q = div(a - m, b)
     q = tl.where((m != 0) & ((b < 0) != (m < 0)), q - 1.0, q)
@@ -177,7 +187,16 @@ if INTERPRET:
     import numpy as np
     from triton.runtime.interpreter import TensorHandle
 
-    _np_names = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
+    _np_names = {
+        "asin": "arcsin",
+        "acos": "arccos",
+        "atan": "arctan",
+        "asinh": "arcsinh",
+        "acosh": "arccosh",
+        "atanh": "arctanh",
+        "atan2": "arctan2",
+        "pow": "power",
+    }
     _slow = {"erf": math.erf, "erfc": math.erfc, "lgamma": math.lgamma}
 
     def _numpy_function(name):
@@ -192,9 +211,16 @@ if INTERPRET:
         fn = _numpy_function(name)
 
         def call(*args):
-            args = [a if isinstance(a, tl.tensor) else None for a in args] if all(isinstance(a, tl.tensor) for a in args) else args
+            args = (
+                [a if isinstance(a, tl.tensor) else None for a in args]
+                if all(isinstance(a, tl.tensor) for a in args)
+                else args
+            )
             first = next(a for a in args if isinstance(a, tl.tensor))
-            data = [a.handle.data if isinstance(a, tl.tensor) else np.asarray(a, dtype=first.handle.data.dtype) for a in args]
+            data = [
+                a.handle.data if isinstance(a, tl.tensor) else np.asarray(a, dtype=first.handle.data.dtype)
+                for a in args
+            ]
             with np.errstate(all="ignore"):
                 out = np.asarray(fn(*data)).astype(first.handle.data.dtype)
             ty = first.type if out.shape == first.handle.data.shape else tl.block_type(first.dtype, list(out.shape))

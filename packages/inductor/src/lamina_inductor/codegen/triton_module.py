@@ -1,6 +1,8 @@
-"""From Triton source text to something that runs: a module file in the cache, compiled ahead for a device or just in time.
+"""From Triton source text to something that runs: a module file in the cache, compiled ahead for a device or just in
+time.
 
-Triton reads the source of a kernel back from its file, so each generated text is written to a file named by its content.
+Triton reads the source of a kernel back from its file, so each generated text is written to a file named by its
+content.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -31,8 +34,16 @@ def module_text(kernels: list[TritonKernel]) -> str:
     return HEADER + "\n\n".join(k.source for k in kernels)
 
 
+_importing = threading.Lock()
+
+
 def load_module(text: str, folder: pathlib.Path) -> ModuleType:
     """Import generated source from `folder` (made if missing; a temporary one if it cannot be written)."""
+    with _importing:
+        return _load_module(text, folder)
+
+
+def _load_module(text: str, folder: pathlib.Path) -> ModuleType:
     name = "lamina_triton_" + hashlib.sha256(text.encode()).hexdigest()[:24]
     found = sys.modules.get(name)
     if found is not None:
@@ -67,7 +78,8 @@ def signature(launch: Launch) -> dict[str, str]:
 
 
 def compile_ahead(module: ModuleType, launch: Launch, config: dict[str, int], target: Any, aligned: set[str]) -> Any:
-    """Compile one launch for `target` (a triton GPUTarget) without a device. `aligned`: parameters whose value is a multiple of 16.
+    """Compile one launch for `target` (a triton GPUTarget) without a device. `aligned`: parameters whose value is a
+    multiple of 16.
 
     Returns Triton's compiled kernel: `.asm["cubin"]`, `.asm["ptx"]`, `.metadata` (shared memory, warps, name).
     """

@@ -1,17 +1,23 @@
-"""CUDA graphs of kernels as one native function: cubins are loaded by the driver, the wrapper launches them without Python.
+"""CUDA graphs of kernels as one native function: cubins are loaded by the driver, the wrapper launches them without
+Python.
 
-For each kernel the wrapper's text has a function object ``K<n>`` that computes the grid, allocates workspaces from torch's caching allocator, and calls ``cuLaunchKernel`` on the
-current stream. Compiled kernels are kept in the cache by content, so a second process needs neither Triton nor a compiler.
+For each kernel the wrapper's text has a function object ``K<n>`` that computes the grid, allocates workspaces from
+torch's caching allocator, and calls ``cuLaunchKernel`` on the
+current stream. Compiled kernels are kept in the cache by content, so a second process needs neither Triton nor a
+compiler.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,20 +43,45 @@ void* dlopen(const char*, int);
 void* dlsym(void*, const char*);
 }
 namespace {
-typedef int (*LaunchFn)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+typedef int (*LaunchFn)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+void**);
 LaunchFn launch_fn() {
   static LaunchFn fn = (LaunchFn)dlsym(dlopen("libcuda.so.1", 1), "cuLaunchKernel");
   return fn;
 }
 int start(LaminaFrame* f, void* fn, i64 gx, i64 gy, i64 gz, int threads, int shared, void* stream, void** args) {
   if (gx <= 0 || gy <= 0 || gz <= 0) return 0;
-  const int code = launch_fn()(fn, (unsigned)gx, (unsigned)gy, (unsigned)gz, (unsigned)threads, 1, 1, (unsigned)shared, stream, args, nullptr);
+  const int code = launch_fn()(fn, (unsigned)gx, (unsigned)gy, (unsigned)gz, (unsigned)threads, 1, 1,
+  (unsigned)shared, stream, args, nullptr);
   if (code) f->error_kind = "RuntimeError", f->error_text = "a kernel could not be launched";
   return code;
 }
 inline i64 blocks(i64 n, i64 b) { return (n + b - 1) / b; }
 }
 """
+
+
+UNALIGNED = "lamina: an input does not start at a multiple of 16 bytes"
+
+
+class AlignedGraph:
+    """A native graph whose kernels assume that inputs start at multiples of 16 bytes. Where one does not, the call is
+    made again with a copy of it: nothing has been changed
+    by then, since graphs are functional."""
+
+    def __init__(self, graph: NativeGraph) -> None:
+        self.graph = graph
+        self.source = graph.source
+        self.routes = getattr(graph, "routes", [])
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        try:
+            return self.graph.unboxed(*inputs)
+        except RuntimeError as e:
+            if UNALIGNED not in str(e):
+                raise
+        moved = [x.clone() if isinstance(x, torch.Tensor) and x.data_ptr() % 16 else x for x in inputs]
+        return self.graph.unboxed(*moved)
 
 
 @dataclass
@@ -64,6 +95,12 @@ class Binary:
     parameters: int  # how many parameters the code takes; those after ours are scratch pointers that stay null
 
 
+@functools.cache
+def expose_torch_cuda() -> None:
+    """Make the shim functions of libtorch_cuda visible to generated code."""
+    ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"), mode=ctypes.RTLD_GLOBAL)
+
+
 def capability(device: torch.device) -> int:
     """90 for a card of compute capability 9.0."""
     major, minor = torch.cuda.get_device_capability(device)
@@ -75,9 +112,20 @@ def _entry_parameters(ptx: str) -> int:
     return ptx[start : ptx.index(")", start)].count(".param")
 
 
-def compile_binary(folder: pathlib.Path, text: str, launch: Launch, config: dict[str, int], arch: int, aligned: set[str]) -> Binary:
+def compile_binary(
+    folder: pathlib.Path, text: str, launch: Launch, config: dict[str, int], arch: int, aligned: set[str]
+) -> Binary:
     """Compile one launch, or take it from the cache."""
-    stamp = json.dumps([triton_version(), text, launch.name, sorted((k, v) for k, v in config.items() if isinstance(v, int)), arch, sorted(aligned)])
+    stamp = json.dumps(
+        [
+            triton_version(),
+            text,
+            launch.name,
+            sorted((k, v) for k, v in config.items() if isinstance(v, int)),
+            arch,
+            sorted(aligned),
+        ]
+    )
     key = hashlib.sha256(stamp.encode()).hexdigest()[:32]
     path = folder / f"{key}.cubin"
     try:
@@ -95,7 +143,15 @@ def compile_binary(folder: pathlib.Path, text: str, launch: Launch, config: dict
     image = done.asm["cubin"]
     m = done.metadata
     binary = Binary(image, m.name, m.shared, m.num_warps, _entry_parameters(done.asm["ptx"]))
-    head = json.dumps({"digest": hashlib.sha256(image).hexdigest(), "name": m.name, "shared": m.shared, "warps": m.num_warps, "parameters": binary.parameters})
+    head = json.dumps(
+        {
+            "digest": hashlib.sha256(image).hexdigest(),
+            "name": m.name,
+            "shared": m.shared,
+            "warps": m.num_warps,
+            "parameters": binary.parameters,
+        }
+    )
     try:
         fd, part = tempfile.mkstemp(dir=folder, suffix=".part")
         with os.fdopen(fd, "wb") as f:
@@ -106,7 +162,9 @@ def compile_binary(folder: pathlib.Path, text: str, launch: Launch, config: dict
     return binary
 
 
-def functor_text(number: int, kernel: TritonKernel, config: dict[str, Any], binaries: list[Binary], first_slot: int, device: int) -> str:
+def functor_text(
+    number: int, kernel: TritonKernel, config: dict[str, Any], binaries: list[Binary], first_slot: int, device: int
+) -> str:
     """C++ of the function object ``K<number>`` that starts all launches of one kernel."""
     spec = kernel.spec
     names = {s: f"s[{k}]" for k, s in enumerate(spec.sizes)}
@@ -114,14 +172,26 @@ def functor_text(number: int, kernel: TritonKernel, config: dict[str, Any], bina
     def integer(e: Expr | int) -> str:
         return c_index(e, names)
 
-    lines = [f"struct K{number} {{", "  LaminaFrame* f;", "  int operator()(void* const* b, const i64* s) const {", "    using namespace lg; (void)b; (void)s;"]
+    lines = [
+        f"struct K{number} {{",
+        "  LaminaFrame* f;",
+        "  int operator()(void* const* b, const i64* s) const {",
+        "    using namespace lg; (void)b; (void)s;",
+    ]
     lines.append(f"    void* stream = nullptr; aoti_torch_get_current_cuda_stream({device}, &stream);")
     lines.append("    void* none = nullptr; (void)none;")
+    if spec.arguments:
+        lines.append(f"    if (({' | '.join(f'(unsigned long)b[{k}]' for k in range(len(spec.arguments)))}) & 15) {{")
+        lines.append(f'      f->error_kind = "RuntimeError", f->error_text = "{UNALIGNED}"; return 1; }}')
     position = {b.name: k for k, b in enumerate(spec.arguments)}
     for w in kernel.workspaces:
         lines.append(f"    Tensor {w.name}; {{ const i64 z[] = {{{integer(w.rows)}}}, t[] = {{1}};")
-        lines.append(f"      if (aoti_torch_empty_strided(1, z, t, {dtype_code(w.dtype)}, 1, {device}, &{w.name}.h)) {{")
-        lines.append('        f->error_kind = "MemoryError", f->error_text = "a workspace could not be allocated"; return 1; } }')
+        lines.append(
+            f"      if (aoti_torch_empty_strided(1, z, t, {dtype_code(w.dtype)}, 1, {device}, &{w.name}.h)) {{"
+        )
+        lines.append(
+            '        f->error_kind = "MemoryError", f->error_text = "a workspace could not be allocated"; return 1; } }'
+        )
         lines.append(f"    void* p_{w.name} = data({w.name}.h);")
     for k, (launch, binary) in enumerate(zip(kernel.launches, binaries)):
         c = launch_config(kernel, k, config)
@@ -134,32 +204,42 @@ def functor_text(number: int, kernel: TritonKernel, config: dict[str, Any], bina
             else:
                 args.append(f"(void*)&b[{position[p.name]}]")
         args += ["&none"] * (binary.parameters - len(args))
-        grid = [f"blocks({integer(size)}, {c[block]})" if block else integer(size) for size, block in launch.grid] or ["1"]
+        grid = [f"blocks({integer(size)}, {c[block]})" if block else integer(size) for size, block in launch.grid] or [
+            "1"
+        ]
         lines.append(f"    {{ void* args[] = {{{', '.join(args) or '&none'}}};")
         if len(grid) == 2:
             lines.append(f"      const i64 gy = {grid[1]}, gz = blocks(gy, 65535);")
             shape = f"{grid[0]}, gz > 1 ? 65535 : gy, gz"
         else:
             shape = f"{grid[0]}, 1, 1"
-        lines.append(f"      if (start(f, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, {binary.shared}, stream, args)) return 1; }}")
+        lines.append(
+            f"      if (start(f, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, {binary.shared}, stream, args)) return 1; }}"
+        )
     lines += ["    return 0;", "  }", "};"]
     return "\n".join(lines) + "\n"
 
 
-def build_native(program: GraphProgram, kernels: dict[str, TritonKernel], config: Any, chosen: dict[str, dict] | None = None) -> NativeGraph:
+def build_native(
+    program: GraphProgram, kernels: dict[str, TritonKernel], config: Any, chosen: dict[str, dict] | None = None
+) -> AlignedGraph:
     """Compile and load `program` for its CUDA device. `chosen`: kernel key -> block sizes, where they were measured."""
     device = program.device.index if program.device.index is not None else torch.cuda.current_device()
     arch = capability(torch.device("cuda", device))
     folder = cache_folder(config)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     cache_dir, cxx = getattr(config, "cache_dir", ""), getattr(config, "cxx", "")
+    module = native(cache_dir, cxx)  # makes torch's functions visible to the wrapper
+    expose_torch_cuda()
     texts = {key: module_text([k]) for key, k in kernels.items()}
     configs = {key: (chosen or {}).get(key, k.configs[0]) for key, k in kernels.items()}
     jobs = []
     for key, k in kernels.items():
         aligned = {p.name for p in k.launches[0].params if p.kind == "workspace"} | aligned_buffers(program, k)
         for position, launch in enumerate(k.launches):
-            jobs.append((key, position, (folder, texts[key], launch, launch_config(k, position, configs[key]), arch, aligned)))
+            jobs.append(
+                (key, position, (folder, texts[key], launch, launch_config(k, position, configs[key]), arch, aligned))
+            )
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(len(jobs) or 1, os.cpu_count() or 1))) as pool:
         built = list(pool.map(lambda job: compile_binary(*job[2]), jobs))
     by_key: dict[str, list[Binary]] = {key: [] for key in kernels}
@@ -181,13 +261,15 @@ def build_native(program: GraphProgram, kernels: dict[str, TritonKernel], config
 
     wrapper = write_wrapper(program, kernel_text)
     source = _HEAD + "\n".join(functors) + wrapper.source
-    library = build_cache.load(build_cache.shared_cache(cache_dir).build_all([build_cache.Unit(source)], configured=cxx, jobs=1)[0])
+    library = build_cache.load(
+        build_cache.shared_cache(cache_dir).build_all([build_cache.Unit(source)], configured=cxx, jobs=1)[0]
+    )
     keep.append(library)
     int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
     tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
     kinds = "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
     graph = NativeGraph(
-        native(cache_dir, cxx),
+        module,
         function_address(library, "lamina_run"),
         releases_gil=False,
         input_kinds=kinds,
@@ -199,17 +281,21 @@ def build_native(program: GraphProgram, kernels: dict[str, TritonKernel], config
         source="\n\n".join([*texts.values(), "# ---- wrapper\n" + source]),
     )
     graph.routes = wrapper.routes  # type: ignore[attr-defined]
-    return graph
+    return AlignedGraph(graph)
 
 
 def aligned_buffers(program: GraphProgram, kernel: TritonKernel) -> set[str]:
-    """Parameters of `kernel` that are always multiples of 16 bytes: memory this program allocates, and inputs (checked at the start of each call)."""
+    """Parameters of `kernel` that are always multiples of 16 bytes: memory this program allocates, and inputs
+    (checked at the start of each call).
+    """
     safe = {p.name for p in kernel.launches[0].params if p.kind == "buffer"}
     for step in program.steps:
         if isinstance(step, KernelCall) and step.kernel.key() == kernel.spec.key():
             for arg, parameter in zip(step.args, kernel.spec.arguments):
                 d = program.buffers[arg]
                 offset = d.layout.offset
-                if d.kind not in ("input", "constant") and not (offset.is_const and int(offset) * d.layout.itemsize % 16 == 0):
+                if d.kind not in ("input", "constant") and not (
+                    offset.is_const and int(offset) * d.layout.itemsize % 16 == 0
+                ):
                     safe.discard(parameter.name)
     return safe

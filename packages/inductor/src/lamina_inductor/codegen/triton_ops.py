@@ -1,6 +1,7 @@
 """How each loop-level op (`lamina_inductor.ops.TABLE`) is written in Triton: one row an op.
 
-A row takes the texts of the operands and the op, and gives an expression. Values are typed blocks: float16 and bfloat16 live as float32, bool as int1.
+A row takes the texts of the operands and the op, and gives an expression. Values are typed blocks: float16 and
+bfloat16 live as float32, bool as int1.
 """
 
 from __future__ import annotations

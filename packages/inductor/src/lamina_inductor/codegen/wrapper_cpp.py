@@ -18,7 +18,7 @@ from ..ir.layout import Layout, same_strides
 from ..ir.program import Alloc, BindSize, BufferRef, ExternCall, Free, GraphProgram, KernelCall, Output, Reuse, View
 from .cpp_kernel import c_index
 from .cpp_ops import ELEMENT
-from .wrapper_externs import ExternPlan, Names, NoRoute, dtype_code, plan_extern, python_call
+from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code, plan_extern, python_call
 
 _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
@@ -38,6 +38,7 @@ class WrapperText:
 class _Writer(Names):
     def __init__(self, program: GraphProgram, kernel_text: Callable[[KernelCall], str]) -> None:
         self.program = program
+        self.device = program.device.type
         self.kernel_text = kernel_text
         self.lines: list[str] = []
         self.indent = 1
@@ -98,7 +99,7 @@ class _Writer(Names):
             else:
                 self.put(
                     f"{{ {self._shape(layout)} failed |= aoti_torch_create_tensor_from_blob(p_{_c(ref.name)}, {len(layout.shape)}, z, t, "
-                    f"{self.integer(layout.offset)}, {dtype_code(layout.dtype)}, 0, -1, &h_{_c(ref.name)}.h); }}"
+                    f"{self.integer(layout.offset)}, {dtype_code(layout.dtype)}, {device_code(layout.device)}, &h_{_c(ref.name)}.h); }}"
                 )
             self.has_handle.add(ref.name)
         base = self._raw_handle(ref.name)
@@ -137,7 +138,12 @@ class _Writer(Names):
                 for _, symbol in s.scalars:
                     self.put(f"i64 {symbol} = 0;")
         if program.arena_bytes:
-            if program.arena_bytes <= _STACK_ARENA:
+            if program.device.type != "cpu":
+                self.put(f"Tensor arena_; {{ const i64 z[] = {{{program.arena_bytes}}}, t[] = {{1}};")
+                self.put(f"  failed = aoti_torch_empty_strided(1, z, t, 0, {device_code(program.device)}, &arena_.h); }}")
+                self._fail_memory()
+                self.put("char* const arena = data(arena_.h);")
+            elif program.arena_bytes <= _STACK_ARENA:
                 self.put(f"alignas(64) char arena[{program.arena_bytes}];")
             else:
                 self.put(f"Arena arena_({program.arena_bytes}); char* const arena = (char*)arena_.p;")
@@ -189,7 +195,7 @@ class _Writer(Names):
     def _alloc(self, name: str) -> None:
         layout = self._decl(name).layout
         c = _c(name)
-        self.put(f"{{ {self._shape(layout)} failed = aoti_torch_empty_strided({len(layout.shape)}, z, t, {dtype_code(layout.dtype)}, 0, -1, &h_{c}.h); }}")
+        self.put(f"{{ {self._shape(layout)} failed = aoti_torch_empty_strided({len(layout.shape)}, z, t, {dtype_code(layout.dtype)}, {device_code(layout.device)}, &h_{c}.h); }}")
         self._fail_memory()
         self.put(f"p_{c} = data(h_{c}.h);")
         self.has_handle.add(name)

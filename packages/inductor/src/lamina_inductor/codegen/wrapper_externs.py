@@ -33,6 +33,8 @@ class ExternPlan:
 class Names:
     """What an extern needs to know about the wrapper that is being written."""
 
+    device = "cpu"  # "cpu" or "cuda": the shim has functions of its own for each
+
     def handle(self, ref: BufferRef) -> str:
         """C text of the tensor handle of a buffer (statements that make it were emitted before)."""
         raise NotImplementedError
@@ -74,7 +76,7 @@ def _matrix_call(function: str, order: tuple[str, ...], scalars: tuple[str, ...]
             if not isinstance(given[s], (int, float)):
                 raise NoRoute(f"{s} is not a number")
             parts.append(repr(float(given[s])))
-        return [f"failed = {function}({', '.join(parts)});"]
+        return [f"failed = aoti_torch_{names.device}_{function}({', '.join(parts)});"]
 
     return make
 
@@ -90,7 +92,7 @@ def _convolution(call: ExternCall, names: Names, outs: list[str], out_handle: st
         bias = "&bias"
     lists = [f"{_ints(names, g[a])}, {len(g[a])}" for a in ("stride", "padding", "dilation")]
     lines.append(
-        f"failed = aoti_torch_cpu_convolution({names.handle(g['input'])}, {names.handle(g['weight'])}, {bias}, {', '.join(lists)}, "
+        f"failed = aoti_torch_{names.device}_convolution({names.handle(g['input'])}, {names.handle(g['weight'])}, {bias}, {', '.join(lists)}, "
         f"{int(g['transposed'])}, {_ints(names, g['output_padding'])}, {len(g['output_padding'])}, {names.integer(g['groups'])}, {outs[0]});"
     )
     return lines
@@ -108,17 +110,17 @@ def _convolution_backward(call: ExternCall, names: Names, outs: list[str], out_h
     lines.append(f"const int wanted[] = {{{', '.join(str(int(m)) for m in g['output_mask'])}}};")
     tensors = ", ".join(names.handle(g[a]) for a in ("grad_output", "input", "weight"))
     lines.append(
-        f"failed = aoti_torch_cpu_convolution_backward({tensors}, {sizes}, {', '.join(lists)}, {int(g['transposed'])}, "
+        f"failed = aoti_torch_{names.device}_convolution_backward({tensors}, {sizes}, {', '.join(lists)}, {int(g['transposed'])}, "
         f"{_ints(names, g['output_padding'])}, {len(g['output_padding'])}, {names.integer(g['groups'])}, wanted, 3, {', '.join(outs)});"
     )
     return lines
 
 
 DIRECT: dict[str, Callable] = {
-    "aten::mm": _matrix_call("aoti_torch_cpu_mm_out", ("self", "mat2")),
-    "aten::bmm": _matrix_call("aoti_torch_cpu_bmm_out", ("self", "mat2")),
-    "aten::addmm": _matrix_call("aoti_torch_cpu_addmm_out", ("self", "mat1", "mat2"), ("beta", "alpha")),
-    "aten::baddbmm": _matrix_call("aoti_torch_cpu_baddbmm_out", ("self", "batch1", "batch2"), ("beta", "alpha")),
+    "aten::mm": _matrix_call("mm_out", ("self", "mat2")),
+    "aten::bmm": _matrix_call("bmm_out", ("self", "mat2")),
+    "aten::addmm": _matrix_call("addmm_out", ("self", "mat1", "mat2"), ("beta", "alpha")),
+    "aten::baddbmm": _matrix_call("baddbmm_out", ("self", "batch1", "batch2"), ("beta", "alpha")),
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
 }
@@ -128,6 +130,13 @@ _DTYPE_CODES = {
     torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.float64: 7,
     torch.complex32: 8, torch.complex64: 9, torch.complex128: 10, torch.bool: 11, torch.bfloat16: 15,
 }  # fmt: skip
+
+
+def device_code(device: torch.device) -> str:
+    """Device type and index as the shim takes them."""
+    if device.type == "cuda":
+        return f"1, {device.index or 0}"
+    return "0, -1"
 
 
 def dtype_code(dtype: torch.dtype) -> int:

@@ -32,6 +32,14 @@ int aoti_torch_cpu_baddbmm_out(void*, void*, void*, void*, double, double);
 int aoti_torch_cpu_convolution(void*, void*, void**, const i64*, i64, const i64*, i64, const i64*, i64, int, const i64*, i64, i64, void**);
 int aoti_torch_cpu_convolution_backward(void*, void*, void*, const i64**, i64, const i64*, i64, const i64*, i64, const i64*, i64, int,
                                         const i64*, i64, i64, const int*, i64, void**, void**, void**);
+// the same on CUDA; absent (null) in a torch without it
+int aoti_torch_cuda_mm_out(void*, void*, void*) __attribute__((weak));
+int aoti_torch_cuda_addmm_out(void*, void*, void*, void*, double, double) __attribute__((weak));
+int aoti_torch_cuda_bmm_out(void*, void*, void*) __attribute__((weak));
+int aoti_torch_cuda_baddbmm_out(void*, void*, void*, void*, double, double) __attribute__((weak));
+int aoti_torch_cuda_convolution(void*, void*, void**, const i64*, i64, const i64*, i64, const i64*, i64, int, const i64*, i64, i64, void**) __attribute__((weak));
+int aoti_torch_cuda_convolution_backward(void*, void*, void*, const i64**, i64, const i64*, i64, const i64*, i64, const i64*, i64, int,
+                                        const i64*, i64, i64, const int*, i64, void**, void**, void**) __attribute__((weak));
 void* malloc(unsigned long);
 void free(void*);
 int posix_memalign(void**, unsigned long, unsigned long);

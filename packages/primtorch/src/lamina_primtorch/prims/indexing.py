@@ -82,16 +82,20 @@ define("index_put", "(Tensor x, Tensor?[] indices, Tensor values, bool accumulat
        lambda x, indices, values, accumulate: aten.index_put.default(x, list(indices), values, accumulate), _like_meta, ["indexing"],
        "x with x[indices] replaced by values (added to, if accumulate; repeats add up); without accumulate the last of repeated positions"
        " is unspecified")  # fmt: skip
+def _fresh_meta(x: Any, *_: Any, **__: Any) -> TensorMeta:
+    return _fresh(x, tuple(x.shape))
+
+
 define("scatter", "(Tensor x, int dim, Tensor index, Tensor|Number src) -> Tensor",
-       lambda x, dim, index, src: torch.scatter(x, dim, index, src), _like_meta, ["indexing"],
+       lambda x, dim, index, src: torch.scatter(x, dim, index, src), _fresh_meta, ["indexing"],
        "x with the element at i (coordinate dim replaced by index[i]) set to src[i]; 0 <= index < size")  # fmt: skip
 define("scatter_add", "(Tensor x, int dim, Tensor index, Tensor src) -> Tensor",
-       lambda x, dim, index, src: torch.scatter_add(x, dim, index, src), _like_meta, ["indexing"],
+       lambda x, dim, index, src: torch.scatter_add(x, dim, index, src), _fresh_meta, ["indexing"],
        "x with src[i] added to the element at i (coordinate dim replaced by index[i]); repeats add up")  # fmt: skip
 define("scatter_reduce", "(Tensor x, int dim, Tensor index, Tensor src, str reduce, bool include_self) -> Tensor",
        lambda x, dim, index, src, reduce, include_self: torch.scatter_reduce(x, dim, index, src, reduce, include_self=include_self),
-       _like_meta, ["indexing"],
+       _fresh_meta, ["indexing"],
        "as scatter, combining by sum, prod, mean, amax or amin; include_self=False leaves x's own value out where something is written")  # fmt: skip
 define("index_add", "(Tensor x, int dim, Tensor index, Tensor src) -> Tensor",
-       lambda x, dim, index, src: torch.index_add(x, dim, index, src), _like_meta, ["indexing"],
+       lambda x, dim, index, src: torch.index_add(x, dim, index, src), _fresh_meta, ["indexing"],
        "x with slice i of src added to slice index[i] of x along dim; repeats add up; 0 <= index < size")  # fmt: skip

@@ -129,6 +129,8 @@ def convolution(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: 
     if any(type(n) is int and n <= 0 for n in out):
         raise NotImplementedError
     shape = tuple(out)
+    if groups != 1 and rank == 1 and _conv_last(x, w):
+        raise NotImplementedError
     return TensorMeta(shape, _conv_stride(shape, _conv_last(x, w)), x.dtype, x.device)
 
 

@@ -1,0 +1,120 @@
+"""Gradients of gradients: a backward that autograd records.
+
+When a backward runs with grad mode on (`create_graph=True`), the captured program runs again in eager, on the same inputs and
+from the same random state, and autograd differentiates it. So every formula is eager's. Inputs that the compiled backward
+does not save are held weakly, because a graph must not hold more than eager does; if one of them is gone or was written to
+since, an error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from .errors import AotError
+from .joint import autocast_state
+from .partition import Partition
+from .schemas import JointGraph
+from .wrappers.dedup import AliasGroup
+
+
+def placeholders_of(joint: JointGraph) -> list[fx.Node]:
+    """Input nodes of a joint graph, tangents included."""
+    return [n for n in joint.graph.nodes if n.op == "placeholder"]
+
+
+def is_tensor_input(joint: JointGraph, position: int) -> bool:
+    """True when forward input `position` is a tensor."""
+    return isinstance(placeholders_of(joint)[position].meta["val"], torch.Tensor)
+
+
+def rng_state(args: Sequence[Any]) -> tuple:
+    """State of the generators that a graph on these inputs may draw from: (CPU, device, device state)."""
+    device = next((a.device for a in args if isinstance(a, torch.Tensor) and a.device.type == "cuda"), None)
+    return (torch.get_rng_state(), device, torch.cuda.get_rng_state(device) if device is not None else None)
+
+
+class DoubleBackward:
+    """Called as `(ctx, saved tensors, output gradients)`; gives one gradient per forward input, recorded by autograd."""
+
+    def __init__(self, joint: JointGraph, parts: Partition, eager: Callable, groups: Sequence[AliasGroup]) -> None:
+        self.metadata = joint.metadata
+        self.eager = eager
+        self.groups = groups
+        self.autocast = autocast_state()
+        self.saved_inputs = [v.position if v.kind == "input" else -1 for v in parts.saved if v.is_tensor]
+        held = set(self.saved_inputs)
+        count = joint.metadata.num_forward_inputs
+        tensors = [isinstance(n.meta["val"], torch.Tensor) for n in placeholders_of(joint)[:count]]
+        self.loose = [i for i in range(count) if tensors[i] and i not in held]
+        self.rigid = [i for i in range(count) if not tensors[i]]
+
+    def _refuse(self, why: str) -> AotError:
+        return AotError(f"a gradient of a gradient needs the program to run again, but {why}",
+                        hint="keep the inputs alive and unchanged until the second backward")
+
+    def _inputs(self, ctx: Any, saved: Sequence[Any]) -> list[Any]:
+        inputs: list[Any] = [None] * self.metadata.num_forward_inputs
+        for position, tensor in zip(self.saved_inputs, saved, strict=True):
+            if position >= 0:
+                inputs[position] = tensor
+        for position, (ref, version) in zip(self.loose, getattr(ctx, "loose", ()), strict=True):
+            tensor = ref()
+            if tensor is None:
+                raise self._refuse(f"input {position} is gone")
+            if tensor._version != version and not self.metadata.inputs[position].mutates_data:
+                raise self._refuse(f"input {position} was modified by an inplace operation")
+            inputs[position] = tensor
+        for position, value in zip(self.rigid, getattr(ctx, "numbers", ()), strict=True):
+            inputs[position] = value
+        return inputs
+
+    def __call__(self, ctx: Any, saved: Sequence[Any], grads: Sequence[Any]) -> tuple:
+        meta = self.metadata
+        if self.groups or any(i.mutates_data and i.requires_grad for i in meta.inputs):
+            raise self._refuse("the program writes to an input that carries gradients")
+        inputs = self._inputs(ctx, saved)
+        # values written outside autograd (running statistics) go to copies: they must not move twice
+        feed = [v.detach().clone() if isinstance(v, torch.Tensor) and meta.inputs[i].mutates_data else v
+                for i, v in enumerate(inputs)]
+        outputs = self._forward_outputs(self._run(ctx, feed))
+        wanted = meta.grad_inputs
+        pairs = [(outputs[k], g) for k, g in enumerate(grads)
+                 if g is not None and isinstance(outputs[k], torch.Tensor) and outputs[k].requires_grad]
+        found = torch.autograd.grad([o for o, _ in pairs], [feed[i] for i in wanted], [g for _, g in pairs],
+                                    create_graph=True, allow_unused=True)
+        result: list[Any] = [None] * meta.num_forward_inputs
+        for i, grad in zip(wanted, found, strict=True):
+            result[i] = grad
+        return tuple(result)
+
+    def _run(self, ctx: Any, feed: list[Any]) -> Any:
+        with ExitStack() as stack:
+            stack.enter_context(torch.enable_grad())
+            for kind, (enabled, dtype) in zip(("cpu", "cuda"), self.autocast, strict=True):
+                if enabled or torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
+            rng = getattr(ctx, "rng", None)
+            if rng is not None:
+                state, device, device_state = rng
+                stack.enter_context(torch.random.fork_rng([device] if device is not None else []))
+                torch.set_rng_state(state)
+                if device is not None:
+                    torch.cuda.set_rng_state(device_state, device)
+            return self.eager(*feed)
+
+    def _forward_outputs(self, results: Any) -> list[Any]:
+        meta = self.metadata
+        if not meta.output_is_tuple:
+            results = (results,)
+        outputs: list[Any] = [None] * meta.num_forward_outputs
+        for info, value in zip(meta.outputs, results, strict=True):
+            if info.kind == "value":
+                outputs[meta.num_mutated + info.slot] = value
+            elif info.kind == "base_view":
+                outputs[meta.num_mutated + meta.num_values + info.source] = value._base
+        return outputs

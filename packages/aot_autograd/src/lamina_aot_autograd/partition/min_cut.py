@@ -1,0 +1,210 @@
+"""The min-cut policy: save the cheapest set of values from which the backward can be computed.
+
+A value may be recomputed when its op is cheap (pointwise, views, conversions), never when it draws random numbers, reduces,
+multiplies matrices or convolves (unless a memory budget asks for it). Saving a value costs its bytes written and read again.
+Inputs that eager saves are free. Inputs that eager does not save are not saved either, nor are outputs: the caller may write
+to them later, which eager allows. The result never holds more bytes than eager; if it would, eager's choice is taken.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._ops import OpOverload
+
+from .. import config
+from ..schemas import JointGraph
+from .cost import bytes_moved, bytes_of, flops_of
+from .default import eager_saved, is_alias, is_free, may_recompute, used_by_backward
+from .extract import Partition, extract, is_forward, is_random, split_outputs
+from .flow import INFINITE, Network
+
+aten = torch.ops.aten
+
+# Ops that are not tagged pointwise but cost no more than reading their inputs once.
+_CHEAP = {
+    aten._to_copy.default, aten.clone.default, aten.cat.default, aten.masked_fill.Scalar, aten.where.self,
+    aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.empty_like.default, aten.copy.default,
+    aten.slice_scatter.default, aten.select_scatter.default, aten.constant_pad_nd.default, aten.expand.default,
+    aten.stack.default, aten.triu.default, aten.tril.default, aten.eq.Scalar, aten.native_dropout_backward.default,
+}
+# A chain of recomputed ops longer than this is cut: it would cost more time than the memory traffic that it saves.
+LONGEST_CHAIN = 24
+
+
+def is_cheap(node: fx.Node) -> bool:
+    """True for ops whose recomputation costs about one pass over their inputs."""
+    target: Any = node.target
+    if is_free(node) or target in _CHEAP:
+        return True
+    if target is operator.getitem:
+        return False
+    return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags and not is_random(node)
+
+
+def never_recomputed(node: fx.Node) -> bool:
+    """Random results, and numbers: sizes are saved as they are."""
+    source = node.args[0] if node.target is operator.getitem and isinstance(node.args[0], fx.Node) else node
+    return is_random(source)
+
+
+class _Problem:
+    """One joint graph's network. `heavy_allowed`: ops beyond the cheap ones that a memory budget lets be recomputed."""
+
+    def __init__(self, joint: JointGraph, heavy_allowed: set[fx.Node]) -> None:
+        self.joint = joint
+        self.heavy_allowed = heavy_allowed
+        self.eager = eager_saved(joint)
+        self.users = used_by_backward(joint)
+        outputs, _ = split_outputs(joint)
+        self.outputs = {n for n in outputs[joint.metadata.num_mutated:] if isinstance(n, fx.Node)}
+
+    def save_cost(self, node: fx.Node) -> int:
+        """Capacity of a value: what saving it costs."""
+        wish = node.meta.get("recompute")
+        if wish == "must_save":
+            return 1
+        val = node.meta.get("val")
+        if not isinstance(val, torch.Tensor):
+            return 1 if not isinstance(val, (list, tuple)) else INFINITE
+        if node.op == "placeholder":
+            return 1 if node in self.eager or config.get().save_extra_inputs else INFINITE
+        if node in self.outputs and node not in self.eager:
+            return INFINITE
+        if may_recompute(node) or is_alias(node):
+            return INFINITE
+        cost = 2 * bytes_of(node) + 2
+        if wish == "prefer_recompute":
+            cost *= 4
+        elif node in self.outputs:
+            cost = 2  # it is alive anyway
+        return cost
+
+    def may_be_recomputed(self, node: fx.Node) -> bool:
+        if node.op == "placeholder" or never_recomputed(node):
+            return False
+        if node.meta.get("recompute") == "must_save":
+            return False
+        if may_recompute(node) or node in self.heavy_allowed:
+            return True
+        if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+            source = node.args[0]
+            return is_alias(node) or source in self.heavy_allowed or may_recompute(source)
+        if isinstance(node.meta.get("val"), (list, tuple)) and not is_alias(node):
+            return node in self.heavy_allowed or may_recompute(node) or _is_view_list(node)
+        return is_cheap(node)
+
+    def solve(self) -> set[fx.Node]:
+        network = Network()
+        source, sink = network.add_vertex(), network.add_vertex()
+        entry: dict[fx.Node, int] = {}
+        leave: dict[fx.Node, int] = {}
+        depth: dict[fx.Node, int] = {}
+        relevant = self._relevant()
+        for node in self.joint.graph.nodes:
+            if node not in relevant:
+                continue
+            entry[node], leave[node] = network.add_vertex(), network.add_vertex()
+            network.add_edge(entry[node], leave[node], self.save_cost(node))
+            recompute = self.may_be_recomputed(node)
+            depth[node] = 0
+            if recompute:
+                inputs = [n for n in node.all_input_nodes if n in relevant]
+                depth[node] = 1 + max((depth[n] for n in inputs), default=0)
+                if depth[node] > LONGEST_CHAIN and not is_free(node) and not may_recompute(node):
+                    recompute = False
+                    depth[node] = 0
+            if not recompute:
+                network.add_edge(source, entry[node], INFINITE)
+                continue
+            for n in node.all_input_nodes:
+                if n in relevant:
+                    network.add_edge(leave[n], entry[node], INFINITE)
+        for node in self.users:
+            if node in entry:
+                network.add_edge(leave[node], sink, INFINITE)
+        _, side = network.cut(source, sink)
+        return {n for n in entry if entry[n] in side and leave[n] not in side}
+
+    def _relevant(self) -> set[fx.Node]:
+        found: set[fx.Node] = set()
+        stack = list(self.users)
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found.add(node)
+                stack.extend(n for n in node.all_input_nodes if is_forward(n))
+        return found
+
+
+def _is_view_list(node: fx.Node) -> bool:
+    from ..trace.op_info import VIEW, lookup
+
+    return isinstance(node.target, OpOverload) and lookup(node.target).kind == VIEW
+
+
+def _own_bytes(saved: set[fx.Node], outputs: set[fx.Node]) -> int:
+    return sum(bytes_of(n) for n in saved if n.op != "placeholder" and n not in outputs)
+
+
+def partition_min_cut(joint: JointGraph, memory_budget: float = 1.0) -> Partition:
+    """Split `joint` by a minimum cut. memory_budget: bytes allowed, or a share of eager's when at most 1."""
+    problem = _Problem(joint, set())
+    eager_bytes = _own_bytes(problem.eager, problem.outputs)
+    saved = problem.solve()
+    notes: list[str] = []
+    if any(_is_impossible(n, problem) for n in saved) or _own_bytes(saved, problem.outputs) > eager_bytes:
+        notes.append("the cut would hold more than eager: eager's choice is taken")
+        saved = {n for n in problem.eager if not may_recompute(n)}
+    limit = memory_budget * eager_bytes if memory_budget <= 1 else memory_budget
+    if _own_bytes(saved, problem.outputs) > limit:
+        saved, more = _fit_budget(joint, problem, saved, limit)
+        notes += more
+    why = {n: _why(n, problem) for n in saved}
+    return extract(joint, saved, "min_cut", why, eager_bytes, notes)
+
+
+def _is_impossible(node: fx.Node, problem: _Problem) -> bool:
+    return problem.save_cost(node) >= INFINITE
+
+
+def _fit_budget(joint: JointGraph, problem: _Problem, saved: set[fx.Node], limit: float) -> tuple[set[fx.Node], list[str]]:
+    """Let ops beyond the cheap ones be recomputed, cheapest time per byte first, until the budget is met."""
+    notes = []
+    allowed: set[fx.Node] = set()
+    best = saved
+    while _own_bytes(best, problem.outputs) > limit:
+        candidates = [n for n in best if n.op != "placeholder" and n not in problem.outputs and not never_recomputed(n)
+                      and n not in allowed and n.meta.get("recompute") != "must_save"]
+        if not candidates:
+            notes.append(f"the budget of {int(limit)} bytes cannot be met")
+            break
+        candidates.sort(key=lambda n: (flops_of(_producer(n)) + bytes_moved(_producer(n))) / max(bytes_of(n), 1))
+        allowed |= {m for n in candidates[: max(1, len(candidates) // 8)] for m in (n, _producer(n))}
+        trial = _Problem(joint, allowed).solve()
+        if any(_is_impossible(n, problem) for n in trial):
+            notes.append(f"the budget of {int(limit)} bytes cannot be met")
+            break
+        if _own_bytes(trial, problem.outputs) <= _own_bytes(best, problem.outputs):
+            best = trial
+    return best, notes
+
+
+def _producer(node: fx.Node) -> fx.Node:
+    source = node.args[0] if node.target is operator.getitem else node
+    return source if isinstance(source, fx.Node) else node
+
+
+def _why(node: fx.Node, problem: _Problem) -> str:
+    if node.op == "placeholder":
+        return "an input that eager saves too"
+    if never_recomputed(node):
+        return "random: never drawn twice"
+    if node in problem.outputs:
+        return "an output, alive anyway"
+    if not problem.may_be_recomputed(node):
+        return "too expensive to recompute"
+    return "the narrowest place of a cheap chain"

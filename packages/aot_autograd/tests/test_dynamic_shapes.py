@@ -1,0 +1,101 @@
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+
+def leaf(*shape, grad=True, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_(grad)
+
+
+def make_dynamic(gm, examples, dims):
+    """Give the placeholders fakes whose sizes in `dims` (input -> dimensions) are symbolic."""
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    for i, (node, example) in enumerate(zip([n for n in gm.graph.nodes if n.op == "placeholder"], examples, strict=True)):
+        if not isinstance(example, torch.Tensor):
+            continue
+        wanted = dims.get(i, ())
+        context = StatelessSymbolicContext(
+            dynamic_sizes=[DimDynamic.DYNAMIC if d in wanted else DimDynamic.STATIC for d in range(example.dim())])
+        node.meta["val"] = mode.from_tensor(example, symbolic_context=context)
+    return gm
+
+
+def check(h, fn, make, dims, sizes):
+    gm = h.trace(fn)
+    make_dynamic(gm, make(sizes[0]), dims)
+    c = h.compile_fn(gm, make(sizes[0]))
+    assert c.reason is None, c.reason
+    for size in sizes:
+        a, b = make(size), make(size)
+        want, got = fn(*a), c(*b)
+        for w, g in zip(want, got, strict=True):
+            if not isinstance(w, torch.Tensor):
+                assert w == g
+                continue
+            assert w.shape == g.shape and w.stride() == g.stride() and torch.allclose(w, g, atol=1e-5)
+        loss = [sum((t * t).sum() for t in outs if isinstance(t, torch.Tensor) and t.requires_grad) for outs in (want, got)]
+        if isinstance(loss[0], torch.Tensor):
+            for side, inputs in zip(loss, (a, b), strict=True):
+                side.backward()
+            for w, g in zip(a, b, strict=True):
+                assert (w.grad is None) == (g.grad is None)
+                assert w.grad is None or torch.allclose(w.grad, g.grad, atol=1e-4)
+    return c
+
+
+def test_mlp(h):
+    def fn(x, w, b):
+        y = F.relu(F.linear(x, w, b))
+        return y.reshape(-1), F.layer_norm(y, (3,)), y.mean(0)
+
+    check(h, fn, lambda n: [leaf(n, 8), leaf(3, 8, seed=1), leaf(3, seed=2)], {0: (0,)}, [4, 7, 2])
+
+
+def test_sizes_as_outputs_and_arithmetic(h):
+    def fn(x, y):
+        n = x.shape[0]
+        return (torch.cat([x, y]).view(n * 2, 2, -1), n * 3 + 1, x.new_zeros((n, 2)) + x[:, :2])
+
+    gm_dims = {0: (0,), 1: (0,)}
+
+    def make(n):
+        return [leaf(n, 4), leaf(n, 4, seed=1)]
+
+    check(h, fn, make, gm_dims, [3, 5])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(h, causal):
+    def fn(q, k, v):
+        return (F.scaled_dot_product_attention(q, k, v, is_causal=causal),)
+
+    check(h, fn, lambda n: [leaf(2, 2, n, 8, seed=i) for i in range(3)], {0: (2,), 1: (2,), 2: (2,)}, [4, 6])
+
+
+def test_views_of_inputs(h):
+    check(h, lambda x: (x.view(-1), x * 2), lambda n: [leaf(n, 3)], {0: (0,)}, [4, 5])
+    check(h, lambda x: (x.view(x.shape[0] * 3), x[: x.shape[0] - 1]), lambda n: [leaf(n, 3)], {0: (0,)}, [4, 5])
+
+
+def test_symbolic_int_input(h):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    n = graph.placeholder("n")
+    y = graph.call_method("view", (x, n, -1))
+    graph.output((graph.call_function(torch.mul, (y, 2)), n))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    fake = mode.from_tensor(leaf(4), symbolic_context=context)
+    x.meta["val"] = fake
+    n.meta["val"] = fake.shape[0]
+    c = h.compile_fn(gm, [leaf(4), 4])
+    assert c.reason is None, c.reason
+    for size in (4, 6):
+        out = c(leaf(size), size)
+        assert torch.equal(out[0], leaf(size).view(size, -1) * 2) and out[1] == size

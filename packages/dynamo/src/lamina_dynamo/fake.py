@@ -1,0 +1,438 @@
+"""Tensors with metadata and no data, on which torch calls are run while a frame is translated.
+
+``Fake`` is a wrapper subclass: autograd runs above it, so ``requires_grad``, ``grad_fn``, views and version counters are those of
+eager. Below autograd each ATen op asks, in this order: a table of results seen before (same op, same metadata), a shape rule
+(entry point group ``lamina.shape_rules``), the op itself on meta tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import _torch as private
+
+
+class DataDependent(Exception):
+    """An op whose result depends on the values of its inputs. ``scalar``: the result is a Python number."""
+
+    def __init__(self, op: Any, scalar: bool):
+        super().__init__(f"{op} depends on tensor values")
+        self.op = op
+        self.scalar = scalar
+
+
+class Unsupported(Exception):
+    """An op that fakes cannot follow (it changes metadata in place, or its result is no plain strided tensor)."""
+
+
+class Fake(torch.Tensor):
+    """A tensor without data. ``mk`` is its metadata as a hashable tuple; ``vt`` the tracker that stands for it."""
+
+    @staticmethod
+    def make(
+        shape: Any, stride: Any, dtype: torch.dtype, device: torch.device, offset: Any = 0, requires_grad: bool = False
+    ) -> Fake:
+        self = torch.Tensor._make_wrapper_subclass(
+            Fake, shape, strides=stride, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad
+        )
+        self.mk = (tuple(shape), tuple(stride), dtype, device, offset)
+        self.twin = None
+        self.vt = None
+        return self
+
+    __torch_function__ = private.disabled_torch_function
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"Fake({list(self.mk[0])}, {self.mk[2]}, {self.mk[3]})"
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+def from_real(t: torch.Tensor, shape: Any = None, stride: Any = None) -> Fake:
+    """A fake with the metadata of ``t`` (or symbolic ``shape`` and ``stride``); raises Unsupported for tensors not plain and strided."""
+    if t.layout is not torch.strided or t.is_nested:
+        raise Unsupported(f"layout {t.layout}")
+    if t.is_conj() or t.is_neg() or t.is_quantized:
+        raise Unsupported("conjugate, negative or quantized view")
+    shape = t.shape if shape is None else shape
+    stride = t.stride() if stride is None else stride
+    if t.is_leaf:
+        return Fake.make(shape, stride, t.dtype, t.device, t.storage_offset(), t.requires_grad)
+    with torch.enable_grad():
+        return Fake.make(shape, stride, t.dtype, t.device, t.storage_offset(), True).view_as_fake()
+
+
+def _non_leaf(self: Fake) -> Fake:
+    return _NonLeaf.apply(self)
+
+
+class _NonLeaf(torch.autograd.Function):
+    """Makes a fake that has a ``grad_fn``, as an input that was computed before has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Fake) -> Fake:
+        return Fake.make(*x.mk)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad
+
+
+Fake.view_as_fake = _non_leaf
+
+
+class FakeMode(TorchDispatchMode):
+    """On while a call without tensor arguments runs, so that factories give fakes."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+
+class _OpInfo:
+    __slots__ = ("mutates", "written", "random", "rule", "scalar", "unsupported", "takes_tensors")
+
+    def __init__(self, func: Any):
+        schema = func._schema
+        self.mutates = schema.is_mutable
+        self.random = torch.Tag.nondeterministic_seeded in func.tags
+        self.scalar = func in _SCALAR_OPS
+        self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
+        self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
+        self.rule = rules().get(func)
+        # For ops that write to an argument and return it: where to find the argument of each result.
+        self.written: list[tuple[int, str] | None] | None = None
+        if self.mutates:
+            found: list[tuple[int, str] | None] = []
+            for ret in schema.returns:
+                alias = ret.alias_info
+                at = None
+                if alias is not None and alias.is_write:
+                    for i, arg in enumerate(schema.arguments):
+                        if arg.alias_info is not None and arg.alias_info.before_set & alias.before_set:
+                            at = (i, arg.name)
+                            break
+                found.append(at)
+            self.written = found
+
+
+_rules: dict[Any, Any] | None = None
+
+
+def rules() -> dict[Any, Any]:
+    """Shape rules of installed packages, by overload."""
+    global _rules
+    if _rules is None:
+        _rules = {}
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group="lamina.shape_rules"):
+            try:
+                _rules.update(entry.load())
+            except ModuleNotFoundError:  # announced but not there: the fallback gives the same answers
+                pass
+            except Exception as e:  # a broken provider must not stop capture; the fallback gives the same answers
+                import warnings
+
+                warnings.warn(f"shape rules of {entry.name!r} could not be loaded: {e}", stacklevel=2)
+    return _rules
+
+
+_aten = torch.ops.aten
+_SCALAR_OPS = {_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default, _aten.equal.default}
+_UNSUPPORTED = {_aten.resize_.default, _aten.set_.source_Tensor, _aten.set_.source_Storage, _aten.set_.default}
+_infos: dict[Any, _OpInfo] = {}
+_seen: dict[Any, Any] = {}
+_SEEN_LIMIT = 20_000
+
+
+class Effects:
+    """What the ops since the last reset did besides computing: ``impure`` is set by writes and by random numbers."""
+
+    impure = False
+
+
+class _Uncachable(Exception):
+    pass
+
+
+_PLAIN = {bool, int, float, complex, str}
+
+
+def _key(x: Any) -> Any:
+    kind = type(x)
+    if kind is Fake:
+        return x.mk
+    if kind in _PLAIN:
+        return (kind, x)
+    if kind is list or kind is tuple:
+        return tuple([_key(i) for i in x])
+    if isinstance(x, torch.Tensor):
+        return (tuple(x.shape), x.stride(), x.dtype, x.device, x.storage_offset())
+    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)):
+        raise _Uncachable
+    if kind is torch.Size:
+        return tuple(x)
+    return x
+
+
+def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Result metadata of one ATen op."""
+    info = _infos.get(func)
+    if info is None:
+        info = _infos[func] = _OpInfo(func)
+    if info.mutates or info.random:
+        Effects.impure = True
+    if info.unsupported:
+        if func is _aten.as_strided_.default and type(args[0]) is Fake and args[0].vt is None:
+            # Inside composite ops, on a result that nobody has seen yet: noted, and applied when the call returns (``settled``).
+            target = args[0]
+            target.mk = (tuple(args[1]), tuple(args[2]), target.mk[2], target.mk[3], args[3] if len(args) > 3 else target.mk[4])
+            target.twin = None
+            target.changed = True
+            return target
+        raise Unsupported(str(func))
+    if info.scalar:
+        raise DataDependent(func, True)
+    try:
+        key = (func, tuple([_key(a) for a in args]), tuple([(k, _key(x)) for k, x in kwargs.items()]) if kwargs else None)
+        found = _seen.get(key)
+    except (_Uncachable, TypeError):
+        key = found = None
+    if found is None:
+        found = _compute(func, info, args, kwargs)
+        if key is not None:
+            if len(_seen) > _SEEN_LIMIT:
+                _seen.clear()
+            _seen[key] = found
+    if info.written:
+        out = []
+        results = found if isinstance(found, list) else [found]
+        for at, meta in zip(info.written, results):
+            if at is None:
+                out.append(_fresh(meta))
+            else:
+                out.append(kwargs[at[1]] if at[1] in kwargs else args[at[0]])
+        return out[0] if len(out) == 1 else tuple(out)
+    if type(found) is tuple:
+        return Fake.make(*found)
+    return _fresh(found)
+
+
+def _fresh(meta: Any) -> Any:
+    kind = type(meta)
+    if kind is tuple:
+        return Fake.make(*meta)
+    if kind is list:
+        return [_fresh(m) for m in meta]
+    if kind is _Plain:
+        return meta.value
+    return None
+
+
+def settled(result: Any) -> Any:
+    """``result`` of a torch call, with metadata that the call changed in place."""
+    if type(result) is Fake and getattr(result, "changed", False):
+        if not result.requires_grad:
+            return Fake.make(*result.mk)
+        with torch.enable_grad():
+            return Fake.make(*result.mk, True).view_as_fake()
+    return result
+
+
+class _Plain:
+    """A result that is no tensor."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
+    if info.rule is not None and (not info.takes_tensors or _has_tensor(args)):
+        try:
+            result = info.rule(args, kwargs)
+        except NotImplementedError:
+            pass
+        else:
+            return _from_rule(result, func, args)
+    if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
+        return _through_fake_tensors(func, args, kwargs)
+    device = _device(args, kwargs)
+    meta_args = [_to_meta(a) for a in args]
+    meta_kwargs = {k: _to_meta(x) for k, x in kwargs.items()}
+    if "device" in meta_kwargs or (not _has_tensor(args) and not _has_tensor(tuple(kwargs.values()))):
+        if any(a.name == "device" for a in func._schema.arguments):
+            meta_kwargs["device"] = torch.device("meta")
+    try:
+        out = func(*meta_args, **meta_kwargs)
+    except NotImplementedError:
+        return _through_fake_tensors(func, args, kwargs)
+    return _describe(out, device)
+
+
+class _Fallback:
+    """torch's FakeTensorMode, for symbolic sizes and for ops without a meta implementation; made when first needed."""
+
+    mode: Any = None
+
+
+def use_shape_env(shape_env: Any) -> None:
+    """Symbolic sizes of the running translation belong to ``shape_env`` (None: there are none)."""
+    if shape_env is None:
+        _Fallback.mode = None
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    _Fallback.mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+
+
+def _is_symbolic(x: Any) -> bool:
+    for i in x:
+        kind = type(i)
+        if kind is Fake:
+            shape, stride, _, _, offset = i.mk
+            if type(offset) is not int or any([type(n) is not int for n in shape]) or any([type(n) is not int for n in stride]):
+                return True
+        elif kind is torch.SymInt or kind is torch.SymFloat or kind is torch.SymBool:
+            return True
+        elif (kind is list or kind is tuple) and _is_symbolic(i):
+            return True
+    return False
+
+
+def _through_fake_tensors(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+    mode = _Fallback.mode
+    if mode is None:
+        mode = _Fallback.mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def convert(x: Any) -> Any:
+        if type(x) is Fake:
+            twin = getattr(x, "fake_twin", None)
+            if twin is None or twin.fake_mode is not mode:
+                shape, stride, dtype, device, offset = x.mk
+                twin = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+                if not (type(offset) is int and offset == 0):
+                    size = offset + 1
+                    for n, s in zip(shape, stride):
+                        size = size + (n - 1) * s
+                    twin = torch.empty((size,), dtype=dtype, device=device).as_strided(shape, stride, offset)
+                x.fake_twin = twin
+            return twin
+        if type(x) is list or type(x) is tuple:
+            return type(x)([convert(i) for i in x])
+        return x
+
+    with mode:
+        try:
+            fake_args = [convert(a) for a in args]
+            fake_kwargs = {k: convert(a) for k, a in kwargs.items()}
+            with torch.no_grad():
+                out = func(*fake_args, **fake_kwargs)
+        except DataDependentOutputException as e:
+            raise DataDependent(func, True) from e
+        except DynamicOutputShapeException as e:
+            raise DataDependent(func, False) from e
+        except NotImplementedError as e:
+            raise DataDependent(func, False) from e
+    return _describe_fake(out)
+
+
+def _describe_fake(out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        if out.layout is not torch.strided:
+            raise Unsupported(f"result of layout {out.layout}")
+        return (tuple(out.shape), tuple(out.stride()), out.dtype, out.device, out.storage_offset())
+    if isinstance(out, (list, tuple)):
+        return [_describe_fake(o) for o in out]
+    return None if out is None else _Plain(out)
+
+
+def _from_rule(result: Any, func: Any, args: Any) -> Any:
+    if isinstance(result, tuple) and len(result) == 4 and isinstance(result[2], torch.dtype):
+        return (tuple(result[0]), tuple(result[1]), result[2], result[3], 0)
+    if isinstance(result, (tuple, list)):
+        return [None if r is None else (tuple(r[0]), tuple(r[1]), r[2], r[3], 0) for r in result]
+    return _Plain(result)
+
+
+def _has_tensor(x: Any) -> bool:
+    if isinstance(x, torch.Tensor):
+        return True
+    return isinstance(x, (list, tuple)) and any(_has_tensor(i) for i in x)
+
+
+def _device(args: Any, kwargs: dict[str, Any]) -> torch.device:
+    given = kwargs.get("device")
+    if given is not None:
+        device = torch.device(given)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        return device
+    scalar = None
+    for t in _tensors((*args, *kwargs.values())):
+        if t.dim():
+            return t.device
+        scalar = scalar or t.device
+    return scalar or torch.device("cpu")
+
+
+def _tensors(x: Any) -> Any:
+    for i in x:
+        if isinstance(i, torch.Tensor):
+            yield i
+        elif isinstance(i, (list, tuple)):
+            yield from _tensors(i)
+
+
+def _to_meta(x: Any) -> Any:
+    if isinstance(x, Fake):
+        twin = x.twin
+        if twin is None:
+            shape, stride, dtype, _, offset = x.mk
+            if type(offset) is int and offset == 0:
+                twin = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+            else:
+                size = offset + 1
+                for n, s in zip(shape, stride):
+                    size = size + (n - 1) * s if n != 0 else size
+                twin = torch.empty((size,), dtype=dtype, device="meta").as_strided(shape, stride, offset)
+            x.twin = twin
+        return twin
+    if isinstance(x, torch.Tensor):
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    if type(x) is list or type(x) is tuple:
+        return type(x)([_to_meta(i) for i in x])
+    if isinstance(x, torch.device):
+        return torch.device("meta")
+    return x
+
+
+def _describe(out: Any, device: torch.device) -> Any:
+    if isinstance(out, torch.Tensor):
+        if out.layout is not torch.strided:
+            raise Unsupported(f"result of layout {out.layout}")
+        return (tuple(out.shape), tuple(out.stride()), out.dtype, device, out.storage_offset())
+    if isinstance(out, (list, tuple)):
+        return [_describe(o, device) for o in out]
+    if out is None:
+        return None
+    return _Plain(out)

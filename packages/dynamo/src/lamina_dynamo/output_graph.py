@@ -1,0 +1,361 @@
+"""The graph being recorded: inputs, nodes, guards and what the whole translation shares."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+
+from . import fake as fakes
+from .graph_break import GraphBreak
+from .guards import Guard
+from .source import AttrSource, ConstantSource, ModuleSource, SelfDictSource
+from .variables.base import VariableTracker
+from .variables.constant import CONSTANT_TYPES
+
+_QUIET_RESULTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+
+
+class OutputGraph:
+    """One attempt at translating a frame. ``decisions`` survives restarts; everything else is made anew."""
+
+    def __init__(self, decisions: dict[Any, Any], config: Any, frame_state: Any = None):
+        from .side_effects import SideEffects
+        from .variables.builder import Builder
+
+        self.decisions = decisions
+        self.config = config
+        self.frame_state = frame_state
+        self.graph = torch.fx.Graph()
+        self.module_attributes: dict[str, Any] = {}
+        self.inputs: list[tuple[torch.fx.Node, Any, Any]] = []
+        self.guards: list[Guard] = []
+        self._guard_keys: set[Any] = set()
+        self.globals_seen: dict[tuple[int, str], VariableTracker] = {}
+        self._globals_sources: dict[int, Any] = {}
+        self.builtin_names: set[Any] = set()
+        self.count = 0
+        self.break_at = -1
+        self.current_tx: Any = None
+        self.root_tx: Any = None
+        self.inline_limit = getattr(config, "inline_depth", 256)
+        self.instruction_limit = getattr(config, "max_instructions", 2_000_000)
+        self.module_stack: dict[str, Any] = {}
+        self._module_stack_copy: dict[str, Any] | None = None
+        self.side_effects = SideEffects(self)
+        self.builder = Builder(self)
+        self.mode = fakes.FakeMode()
+        self.op_count = 0
+        self.graph_state: dict[Any, Any] = {}
+        self._symbols: Any = None
+        self._numbers: dict[Any, Any] = {}
+        fakes.use_shape_env(None)
+        self.context_stack: list[Any] = []
+        self.initial_grad_mode = torch.is_grad_enabled()
+
+    # -- guards -------------------------------------------------------------------------------------------------
+
+    def guard(self, source: Any, kind: str, value: Any = None) -> None:
+        """Record an assumption about the value at ``source``; see ``guards.kinds`` for the kinds."""
+        if source is None and kind != "GLOBAL_STATE":
+            return
+        key: Any
+        try:
+            key = (source, kind, type(value), value)
+            hash(key)
+        except TypeError:
+            key = (source, kind, id(value))
+        if key in self._guard_keys:
+            return
+        self._guard_keys.add(key)
+        self.guards.append(Guard(source, kind, value, self.user_stack()))
+
+    def user_stack(self) -> tuple[Any, ...]:
+        tx = self.current_tx
+        if tx is None:
+            return ()
+        return ((tx.f_code.co_filename, tx.current_instruction.line or 0, tx.f_code.co_name),)
+
+    def globals_source(self, tx: Any) -> Any:
+        """The globals dict of an inlined function, as a source."""
+        key = id(tx.f_globals)
+        found = self._globals_sources.get(key)
+        if found is None:
+            name = tx.f_globals.get("__name__")
+            import sys
+
+            module = sys.modules.get(name) if isinstance(name, str) else None
+            source = getattr(tx.function, "source", None)
+            if module is not None and getattr(module, "__dict__", None) is tx.f_globals:
+                found = SelfDictSource(ModuleSource(name))
+            elif source is not None:
+                found = AttrSource(source, "__globals__")
+            else:
+                found = ConstantSource(f"globals of {tx.f_code.co_name}", tx.f_globals)
+            self._globals_sources[key] = found
+        return found
+
+    def guard_builtin_name(self, tx: Any, name: str) -> None:
+        key = (id(tx.f_globals), name)
+        if key in self.builtin_names:
+            return
+        self.builtin_names.add(key)
+        if tx.f_globals is tx.root.f_globals:
+            self.guard(tx.globals_dict_source(), "DICT_NOT_CONTAINS", name)
+
+    # -- inputs -------------------------------------------------------------------------------------------------
+
+    def add_tensor_input(self, value: torch.Tensor, source: Any) -> VariableTracker:
+        """Tracker of a tensor that comes from outside; becomes a graph input when a node uses it."""
+        from .variables.tensor import TensorVariable
+
+        dims = self.frame_state.symbolic_dims(source, value) if self.frame_state is not None else ()
+        try:
+            if dims and value.layout is torch.strided:
+                fake = self.symbols.tensor(value, source, dims)
+            else:
+                fake = fakes.from_real(value)
+                self.guard(source, "TENSOR", None)
+        except fakes.Unsupported as e:
+            raise GraphBreak("sparse_or_nested", reason=str(e)) from None
+        vt = TensorVariable(None, fake, source, type(value))
+        vt.real = value
+        fake.vt = vt
+        return vt
+
+    def input_node(self, vt: Any) -> torch.fx.Node:
+        """The placeholder of an outside tensor or number, made on first use."""
+        graph = self.graph
+        name = _identifier(vt.source.name)
+        previous = self.inputs[-1][0] if self.inputs else None
+        if previous is not None:
+            with graph.inserting_after(previous):
+                node = graph.placeholder(name)
+        else:
+            first = next(iter(graph.nodes), None)
+            if first is None:
+                node = graph.placeholder(name)
+            else:
+                with graph.inserting_before(first):
+                    node = graph.placeholder(name)
+        node.meta["val"] = vt.fake
+        node.meta["source"] = vt.source
+        node.meta["stack_trace"] = self.current_tx.stack_trace() if self.current_tx is not None else ""
+        self.inputs.append((node, vt.real, vt.source))
+        return node
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def create_call(
+        self, op: str, target: Any, args: Any, kwargs: dict[str, VariableTracker] | None = None
+    ) -> VariableTracker:
+        """Record a call in the graph: run it on the fakes, make the node, wrap the result.
+
+        ``op``: ``call_function`` or ``call_method``. No node is made for a pure call whose result is a Python value (sizes, dtypes).
+        Breaks the graph if the call needs tensor values, or fails (eager then raises the real error).
+        """
+        fx_args = tuple([a.as_proxy() for a in args])
+        fx_kwargs = {k: a.as_proxy() for k, a in kwargs.items()} if kwargs else {}
+        return self.create_node(op, target, fx_args, fx_kwargs)
+
+    def create_node(self, op: str, target: Any, fx_args: tuple[Any, ...], fx_kwargs: dict[str, Any]) -> VariableTracker:
+        """As ``create_call``, for arguments that are graph arguments already."""
+        result, impure = self.run_fake(op, target, fx_args, fx_kwargs)
+        if not impure:
+            known = self._known(result)
+            if known is not None:
+                return known
+        node = self.graph.create_node(op, target, fx_args, fx_kwargs)
+        self.op_count += 1
+        meta = node.meta
+        meta["val"] = result
+        meta["stack_trace"] = self.current_tx.stack_trace()
+        if self.module_stack:
+            stack = self._module_stack_copy
+            if stack is None:
+                stack = self._module_stack_copy = dict(self.module_stack)
+            meta["nn_module_stack"] = stack
+        if impure:
+            meta["impure"] = True
+        return self.wrap_result(node, result)
+
+    def run_fake(self, op: str, target: Any, fx_args: Any, fx_kwargs: Any) -> tuple[Any, bool]:
+        real_args = [_value(a) for a in fx_args]
+        real_kwargs = {k: _value(a) for k, a in fx_kwargs.items()}
+        effects = fakes.Effects
+        effects.impure = False
+        try:
+            if op == "call_method":
+                result = getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
+            elif fx_args and type(real_args[0]) is fakes.Fake:
+                result = target(*real_args, **real_kwargs)
+            else:
+                with self.mode:
+                    result = target(*real_args, **real_kwargs)
+        except fakes.DataDependent as e:
+            raise GraphBreak("data_dependent_scalar" if e.scalar else "data_dependent_shape", op=str(e.op)) from None
+        except fakes.Unsupported as e:
+            raise GraphBreak("torch_unsupported", target=_name(target), reason=str(e)) from None
+        except GraphBreak:
+            raise
+        except Exception as e:
+            text = f"{type(e).__name__}: {e}".split("\n")[0]
+            raise GraphBreak("torch_call_failed", target=_name(target), error=text) from e
+        if type(result) is fakes.Fake and getattr(result, "changed", False):
+            result = fakes.settled(result)
+        return result, effects.impure
+
+    def _known(self, result: Any) -> VariableTracker | None:
+        kind = type(result)
+        if kind is fakes.Fake:
+            return result.vt  # the call gave one of its arguments back
+        if kind in CONSTANT_TYPES or isinstance(result, _QUIET_RESULTS) or kind is torch.Size:
+            return self.wrap_value(result)
+        if kind is tuple and all(type(x) in CONSTANT_TYPES for x in result):
+            return self.wrap_value(result)
+        return None
+
+    def wrap_value(self, value: Any) -> VariableTracker:
+        from .variables.constant import wrap_result
+        from .variables.tensor import make_size
+
+        if type(value) is torch.Size:
+            return make_size(self, value)
+        return wrap_result(self.current_tx, value)
+
+    def wrap_result(self, node: torch.fx.Node, result: Any) -> VariableTracker:
+        """Tracker of what a node gives: a tensor, a number, or a structure of them (``getitem`` nodes)."""
+        from .variables import tensor as tensors
+
+        kind = type(result)
+        if kind is fakes.Fake:
+            if result.vt is not None:
+                return result.vt
+            vt = tensors.TensorVariable(node, result, None, torch.Tensor)
+            result.vt = vt
+            return vt
+        if isinstance(result, torch.Tensor):
+            result = self._adopt(result)
+            node.meta["val"] = result
+            vt = tensors.TensorVariable(node, result, None, torch.Tensor if kind is not torch.nn.Parameter else kind)
+            result.vt = vt
+            return vt
+        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            from .variables.symint import SymNumberVariable
+
+            return SymNumberVariable(node, result)
+        if isinstance(result, (tuple, list)) and kind is not torch.Size:
+            items = []
+            for i, part in enumerate(result):
+                if type(part) is fakes.Fake and part.vt is not None:
+                    items.append(part.vt)
+                elif isinstance(part, (torch.Tensor, tuple, list, torch.SymInt)):
+                    item = self.graph.create_node("call_function", operator.getitem, (node, i), {})
+                    item.meta["val"] = part
+                    item.meta["stack_trace"] = node.meta["stack_trace"]
+                    items.append(self.wrap_result(item, part))
+                else:
+                    items.append(self.wrap_value(part))
+            return tensors.make_sequence(kind, items)
+        return self.wrap_value(result)
+
+    def _adopt(self, t: torch.Tensor) -> Any:
+        """A real tensor that came out of a call on fakes (a constant): only its metadata counts."""
+        fake = fakes.from_real(t)
+        return fake
+
+    # -- symbolic ------------------------------------------------------------------------------------------------
+
+    @property
+    def symbols(self) -> Any:
+        """Symbolic sizes and ints; made when the first is needed."""
+        if self._symbols is None:
+            from .symbolic import Symbols
+
+            self._symbols = Symbols(self)
+        return self._symbols
+
+    def maybe_symbolic(self, value: Any, source: Any) -> VariableTracker | None:
+        """A symbolic number for an outside int that varies from call to call, or None."""
+        if self.frame_state is None or type(value) is not int or not self.frame_state.is_symbolic_number(source, value):
+            return None
+        found = self._numbers.get(source)
+        if found is None:
+            from .variables.symint import SymNumberVariable
+
+            symbol = self.symbols.number(value, source)
+            found = self._numbers[source] = SymNumberVariable(None, symbol, source, symbol)
+        return found
+
+    def all_guards(self) -> list[Guard]:
+        """Guards of the translation, those about symbols included."""
+        if self._symbols is None:
+            return self.guards
+        return self.guards + self._symbols.guards()
+
+    def symbol(self, value: Any) -> VariableTracker:
+        """Tracker of a symbolic expression that occurs in metadata."""
+        raise GraphBreak("dynamic_shape", value=str(value))
+
+    # -- finishing -----------------------------------------------------------------------------------------------
+
+    def remove_dead_nodes(self) -> None:
+        """Drop nodes that nothing uses and that neither write nor draw random numbers, and then unused inputs."""
+        graph = self.graph
+        for node in reversed(graph.nodes):
+            if node.users or node.op == "output" or node.op == "placeholder":
+                continue
+            if "impure" in node.meta:
+                continue
+            graph.erase_node(node)
+        kept = []
+        for entry in self.inputs:
+            if entry[0].users:
+                kept.append(entry)
+            else:
+                graph.erase_node(entry[0])
+        self.inputs = kept
+
+    def module(self, outputs: list[torch.fx.Node]) -> torch.fx.GraphModule:
+        self.graph.output(tuple(outputs))
+        self.remove_dead_nodes()
+        root = torch.nn.Module() if self.module_attributes else {}
+        if self.module_attributes:
+            for name, value in self.module_attributes.items():
+                setattr(root, name, value)
+        return torch.fx.GraphModule(root, self.graph, "CapturedGraph")
+
+    def has_effects(self) -> bool:
+        return any("impure" in n.meta for n in self.graph.nodes)
+
+
+def _value(x: Any) -> Any:
+    kind = type(x)
+    if kind is torch.fx.Node:
+        return x.meta["val"]
+    if kind is tuple or kind is list:
+        return kind([_value(i) for i in x])
+    if kind is dict:
+        return {k: _value(i) for k, i in x.items()}
+    if kind is slice:
+        return slice(_value(x.start), _value(x.stop), _value(x.step))
+    if isinstance(x, (tuple, list)):
+        return kind(*[_value(i) for i in x]) if hasattr(x, "_fields") else kind([_value(i) for i in x])
+    return x
+
+
+def _name(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", repr(target))
+
+
+_identifiers: dict[str, str] = {}
+
+
+def _identifier(name: str) -> str:
+    found = _identifiers.get(name)
+    if found is None:
+        text = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "input"
+        found = _identifiers[name] = "in_" + text if text[0].isdigit() else text
+    return found

@@ -1,0 +1,189 @@
+"""Symbolic sizes and ints of one translation: torch's ShapeEnv, and its findings as guards of ours.
+
+A size that varies becomes a symbol whose source is ``tensor.size(dim)``. What the translation asked about symbols (comparisons, divisibility,
+equality by broadcasting) is kept by the ShapeEnv as expressions; ``guards`` prints them over the sources.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import _torch as private
+from . import fake as fakes
+from .guards import Guard, ShapeExpr, TensorExpect
+from .source import TensorMetaSource
+
+
+class Symbols:
+    """The symbols of one translation."""
+
+    def __init__(self, output: Any):
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self.output = output
+        self.env = ShapeEnv(duck_shape=False, specialize_zero_one=True)
+        fakes.use_shape_env(self.env)
+        self.sources: dict[Any, Any] = {}
+        self.extra: list[Guard] = []
+
+    def _symbol(self, source: Any, value: int, positive: bool, low: Any = None, high: Any = None) -> Any:
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        key = private.symbol_source(source.name)
+        symbol = self.env.create_symbol(
+            value, source=key, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=positive or None,
+            do_not_specialize_zero_one=not positive,
+        )  # fmt: skip
+        self.sources[str(symbol)] = source
+        node = self.env.create_symintnode(symbol, hint=value, source=key)
+        if low is not None or high is not None:
+            self._bound(source, low, high)
+            torch._check(node >= (low or 0))
+            if high is not None:
+                torch._check(node <= high)
+        return node
+
+    def _bound(self, source: Any, low: Any, high: Any) -> None:
+        parts = ([f"{low} <= a"] if low is not None else []) + ([f"a <= {high}"] if high is not None else [])
+        text = " and ".join(parts)
+        self.extra.append(Guard((source,), "SHAPE_EXPR", ShapeExpr(text, ("a",), text.replace("a", source.name))))
+
+    def tensor(self, value: torch.Tensor, source: Any, dims: frozenset[int]) -> Any:
+        """A fake of ``value`` whose sizes at ``dims`` are symbols; records its TENSOR guard."""
+        bounds = self.output.frame_state.bounds
+        sizes: list[Any] = [int(n) for n in value.shape]
+        for dim in sorted(dims):
+            low, high = bounds(value, dim)
+            sizes[dim] = self._symbol(TensorMetaSource(source, "size", dim), sizes[dim], True, low, high)
+        strides, free = self._strides(value, source, sizes, dims)
+        expect = TensorExpect.of(value, dynamic_sizes=dims, dynamic_strides=free)
+        self.output.guard(source, "TENSOR", expect)
+        return fakes.from_real(value, tuple(sizes), tuple(strides))
+
+    def _strides(self, value: torch.Tensor, source: Any, sizes: list[Any], dims: frozenset[int]) -> tuple[list[Any], set[int]]:
+        """Strides in terms of the symbolic sizes where the layout is dense; each such relation is guarded."""
+        strides: list[Any] = [int(n) for n in value.stride()]
+        free: set[int] = set()
+        order = sorted(range(len(sizes)), key=lambda i: (strides[i], -i))
+        expected: Any = 1
+        real = 1
+        names: list[Any] = []
+        factors: list[str] = []
+        for i in order:
+            if strides[i] == real and names:
+                free.add(i)
+                text = "*".join(factors)
+                letters = [f"v{k}" for k in range(len(names))]
+                guard_sources = (*names, TensorMetaSource(source, "stride", i))
+                shown = text
+                for letter, name in zip(letters, names):
+                    shown = shown.replace(letter, name.name)
+                self.extra.append(
+                    Guard(
+                        guard_sources,
+                        "SHAPE_EXPR",
+                        ShapeExpr(f"{text} == w", (*letters, "w"), f"{shown} == {source.name}.stride({i})"),
+                    )
+                )
+                strides[i] = expected
+            if strides[i] is expected or (type(strides[i]) is int and strides[i] == real):
+                expected = expected * sizes[i]
+                real = real * int(value.shape[i])
+                if i in dims:
+                    names.append(TensorMetaSource(source, "size", i))
+                    factors.append(f"v{len(names) - 1}")
+                else:
+                    factors.append(str(int(value.shape[i])))
+        return strides, free
+
+    def number(self, value: int, source: Any) -> Any:
+        """A symbolic int for the int at ``source``."""
+        self.output.guard(source, "TYPE", int)
+        return self._symbol(source, value, False)
+
+    def guards(self) -> list[Guard]:
+        """What was assumed about symbols."""
+        found = list(self.extra)
+        seen: set[str] = set()
+        for entry in self.env.guards:
+            guard = self._guard(entry.expr)
+            if guard is not None and guard.value.expr not in seen:
+                seen.add(guard.value.expr)
+                found.append(guard)
+        for symbol, source in self.sources.items():
+            replaced = next((v for k, v in self.env.replacements.items() if str(k) == symbol), None)
+            if replaced is not None and replaced.is_number:
+                text = f"a == {int(replaced)}"
+                found.append(Guard((source,), "SHAPE_EXPR", ShapeExpr(text, ("a",), f"{source.name} == {int(replaced)}")))
+            elif replaced is not None:
+                found.append(self._relation(symbol, replaced))
+            elif isinstance(source, TensorMetaSource):
+                found.append(Guard((source,), "SHAPE_EXPR", ShapeExpr("2 <= a", ("a",), f"2 <= {source.name}")))
+        return [g for g in found if g is not None]
+
+    def _relation(self, symbol: str, expr: Any) -> Guard | None:
+        names = {symbol: "v0"}
+        text = _print(expr, names)
+        return self._make(f"v0 == {text}", names)
+
+    def _guard(self, expr: Any) -> Guard | None:
+        names: dict[str, str] = {}
+        return self._make(_print(expr, names), names)
+
+    def _make(self, text: str, names: dict[str, str]) -> Guard | None:
+        if not names or any(n not in self.sources for n in names):
+            return None
+        sources = tuple(self.sources[n] for n in names)
+        shown = text
+        for letter, source in sorted(zip(names.values(), sources), key=lambda p: -len(p[0])):
+            shown = shown.replace(letter, source.name)
+        return Guard(sources, "SHAPE_EXPR", ShapeExpr(text, tuple(names.values()), shown))
+
+
+_RELATIONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=", "StrictGreaterThan": ">", "GreaterThan": ">=",
+              "Eq": "==", "Ne": "!="}  # fmt: skip
+
+
+def _print(expr: Any, names: dict[str, str]) -> str:
+    """A sympy expression as Python text; ``names`` collects symbol -> letter."""
+    kind = type(expr).__name__
+
+    def sub(e: Any) -> str:
+        return _print(e, names)
+
+    if expr.is_Symbol:
+        return names.setdefault(str(expr), f"v{len(names)}")
+    if kind in ("BooleanTrue", "BooleanFalse"):
+        return str(bool(expr))
+    if expr.is_Integer:
+        return str(int(expr))
+    args = expr.args
+    if kind in _RELATIONS:
+        return f"({sub(args[0])} {_RELATIONS[kind]} {sub(args[1])})"
+    if kind == "Add":
+        return "(" + " + ".join(sub(a) for a in args) + ")"
+    if kind == "Mul":
+        return "(" + " * ".join(sub(a) for a in args) + ")"
+    if kind == "Pow" and args[1].is_Integer and int(args[1]) >= 0:
+        return f"({sub(args[0])} ** {int(args[1])})"
+    if kind in ("FloorDiv", "CleanDiv"):
+        return f"({sub(args[0])} // {sub(args[1])})"
+    if kind in ("Mod", "PythonMod"):
+        return f"({sub(args[0])} % {sub(args[1])})"
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}(" + ", ".join(sub(a) for a in args) + ")"
+    if kind == "Abs":
+        return f"abs({sub(args[0])})"
+    if kind == "And":
+        return "(" + " and ".join(sub(a) for a in args) + ")"
+    if kind == "Or":
+        return "(" + " or ".join(sub(a) for a in args) + ")"
+    if kind == "Not":
+        return f"(not {sub(args[0])})"
+    raise _Unprintable(str(expr))
+
+
+class _Unprintable(Exception):
+    """An expression that guards cannot express."""

@@ -1,0 +1,5 @@
+"""Symbolic translation of Python bytecode."""
+
+from .translate import BreakRecord, TranslationResult, translate
+
+__all__ = ["BreakRecord", "TranslationResult", "translate"]

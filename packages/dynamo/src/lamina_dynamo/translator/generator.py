@@ -1,0 +1,167 @@
+"""Generators of the traced program: a child translator that is run step by step, as the program asks for values."""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any
+
+from ..graph_break import GraphBreak, ObservedException
+from ..variables.base import VariableTracker
+from .base import NONE, Translator, constant
+
+
+class GeneratorVariable(VariableTracker):
+    """A generator made inside the region. Its body runs interleaved with the frame that consumes it."""
+
+    __slots__ = ("child", "started", "finished", "running")
+    is_mutable = True
+
+    def __init__(self, child: Translator):
+        self.source = None
+        self.child = child
+        self.started = False
+        self.finished = False
+        self.running = False
+
+    def python_type(self) -> type:
+        return GeneratorType
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def iterate(self, tx: Any) -> VariableTracker:
+        return self
+
+    def next(self, tx: Any) -> VariableTracker:
+        return self._resume(tx, NONE)
+
+    def _resume(self, tx: Any, value: VariableTracker, error: VariableTracker | None = None) -> VariableTracker:
+        if self.running:
+            tx.raise_exception(ValueError, "generator already executing")
+        if self.finished:
+            if error is not None:
+                raise ObservedException(error)
+            tx.raise_exception(StopIteration)
+        child = self.child
+        if error is not None and not self.started:
+            self.finished = True
+            raise ObservedException(error)
+        if self.started:
+            child.stack.append(value)
+        elif not (value.is_python_constant() and value.as_python_constant() is None):
+            tx.raise_exception(TypeError, "can't send non-None value to a just-started generator")
+        self.started = True
+        self.running = True
+        saved = child.parent, child.depth, child.root.handled_exception
+        child.parent, child.depth = tx, tx.depth + 1
+        child.yielded = None
+        try:
+            if error is not None:
+                child.stack.pop()
+                thrown = ObservedException(error)
+                child.handle_exception(thrown)
+            result = child.run()
+        except ObservedException as e:
+            self.finished = True
+            if e.matches(StopIteration):
+                tx.raise_exception(RuntimeError, "generator raised StopIteration")
+            raise
+        finally:
+            self.running = False
+            child.parent, child.depth, child.root.handled_exception = saved
+        if child.yielded is not None:
+            return result
+        self.finished = True
+        if result.is_python_constant() and result.as_python_constant() is None:
+            tx.raise_exception(StopIteration)
+        tx.raise_exception(StopIteration, result)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name in _METHODS:
+            return GeneratorMethod(self, name)
+        if name == "gi_running":
+            return constant(self.running)
+        if name == "__class__":
+            return tx.wrap(GeneratorType, None)
+        if name in ("__name__", "__qualname__"):
+            return constant(self.child.f_code.co_name)
+        if not hasattr(GeneratorType, name):
+            tx.raise_exception(AttributeError, f"'generator' object has no attribute '{name}'")
+        raise GraphBreak("unknown_attribute", type="generator", name=name)
+
+    def call_method(self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        if name == "__iter__":
+            return self
+        if name == "__next__":
+            return self._resume(tx, NONE)
+        if name == "send":
+            return self._resume(tx, args[0])
+        if name == "throw":
+            error = tx._instance(args[1] if len(args) > 1 and not args[1].realize().is_python_constant() else args[0])
+            return self._resume(tx, NONE, error)
+        if name == "close":
+            return self.close(tx)
+        return super().call_method(tx, name, args, kwargs)
+
+    def close(self, tx: Any) -> VariableTracker:
+        if self.finished or not self.started:
+            self.finished = True
+            return NONE
+        from ..variables.exception import make_exception
+
+        try:
+            self._resume(tx, NONE, make_exception(tx, GeneratorExit, []))
+        except ObservedException as e:
+            if e.matches((GeneratorExit, StopIteration)):
+                return NONE
+            raise
+        tx.raise_exception(RuntimeError, "generator ignored GeneratorExit")
+
+    def hash_key(self, tx: Any) -> Any:
+        return id(self)
+
+    def reconstruct(self, codegen: Any) -> None:
+        if self.finished:
+            codegen.push_callable(_empty_generator)
+            codegen.call_function(0)
+            return
+        from ..resume import emit_generator
+
+        emit_generator(codegen, self)
+
+
+def _exhausted():  # type: ignore[no-untyped-def]
+    return
+    yield
+
+
+def _empty_generator() -> Any:
+    """A generator that is used up."""
+    generator = _exhausted()
+    for _ in generator:
+        pass
+    return generator
+
+
+_METHODS = {"__iter__", "__next__", "send", "throw", "close"}
+
+
+class GeneratorMethod(VariableTracker):
+    """A bound method of a generator."""
+
+    __slots__ = ("owner", "name")
+
+    def __init__(self, owner: GeneratorVariable, name: str):
+        self.source = None
+        self.owner = owner
+        self.name = name
+
+    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        return self.owner.call_method(tx, self.name, args, kwargs)
+
+    def python_type(self) -> type:
+        return type(_exhausted().send)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen(self.owner)
+        codegen.load_attr(self.name)

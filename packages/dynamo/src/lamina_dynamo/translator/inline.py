@@ -1,0 +1,69 @@
+"""Following a call into a Python function: a child translator runs the callee's bytecode."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from .. import trace_policy
+from ..graph_break import GraphBreak
+from ..variables.base import VariableTracker
+from .base import ASYNCHRONOUS, GENERATOR, Translator
+
+
+def make_child(tx: Translator, fn: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> Translator:
+    """The translator of one call of ``fn``, not started."""
+    from .opcodes import Opcodes
+
+    code = fn.get_code()
+    if tx.depth >= tx.output.inline_limit:
+        raise GraphBreak("recursion", function=code.co_qualname if hasattr(code, "co_qualname") else code.co_name)
+    if code.co_flags & ASYNCHRONOUS:
+        raise GraphBreak("coroutine", function=code.co_name)
+    symbolic_locals = fn.bind(tx, args, kwargs)
+    f_globals = fn.get_globals()
+    child = Opcodes(
+        tx.output,
+        tx,
+        code,
+        symbolic_locals,
+        f_globals,
+        _builtins_of(f_globals),
+        fn.get_closure(tx) if code.co_freevars else (),
+        fn,
+    )
+    return child
+
+
+def _builtins_of(f_globals: dict[str, Any]) -> dict[str, Any]:
+    found = f_globals.get("__builtins__")
+    if found is None:
+        return vars(builtins)
+    return found if isinstance(found, dict) else vars(found)
+
+
+def inline_call(tx: Translator, fn: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """Run ``fn`` (a function tracker) in a child translator; a generator function gives its generator."""
+    direct, tx.direct_call = tx.direct_call, False
+    reason = trace_policy.reason_to_skip(fn)
+    if reason is not None:
+        raise GraphBreak(*reason[:1], **reason[1])
+    child = make_child(tx, fn, args, kwargs)
+    if child.is_generator:
+        from .generator import GeneratorVariable
+
+        return GeneratorVariable(child)
+    child.is_direct = direct
+    return child.run()
+
+
+def run_class_body(tx: Translator, fn: Any, *rest: Any) -> dict[str, VariableTracker]:
+    """Run a class body; its names, plus ``__classcell__`` where the compiler made one."""
+    tx.direct_call = False
+    child = make_child(tx, fn, [], {})
+    child.namespace = dict(rest[0]) if rest and isinstance(rest[0], dict) else {}
+    child.run()
+    return child.namespace
+
+
+__all__ = ["GENERATOR", "inline_call", "make_child", "run_class_body"]

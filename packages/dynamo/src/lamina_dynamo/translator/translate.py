@@ -1,0 +1,358 @@
+"""``translate``: one frame in, new bytecode and guards out."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ..bytecode import Instruction, assemble, copy_instructions, decode
+from ..bytecode import versions as v
+from ..codegen import Codegen, straight_line_depth
+from ..errors import BackendCompilerFailed
+from ..graph_break import GraphBreak
+from ..output_graph import OutputGraph
+from ..resume import HANDLER_SLOT, NULL_SLOT, FrameExit, call_next_frame, cell_names, continue_code, edit_body, emit_state, resume_info
+from ..source import CellContentsSource, ClosureSource, LocalSource
+from .base import RestartTranslation, StopTranslation, Translator
+from .opcodes import Opcodes
+
+_MAX_RESTARTS = 64
+
+
+@dataclasses.dataclass
+class BreakRecord:
+    """A graph break that happened: the table row, what was met, and the user's stack (innermost last)."""
+
+    kind: Any
+    detail: dict[str, Any]
+    user_stack: list[tuple[CodeType, int | None]]
+    message: str
+
+    @property
+    def user_line(self) -> str:
+        from .base import line_of
+
+        if not self.user_stack:
+            return ""
+        return line_of(*self.user_stack[-1]).strip()
+
+
+@dataclasses.dataclass
+class TranslationResult:
+    """What ``translate`` found.
+
+    ``code``: new code object, or None: run the original (``reason`` says why). ``guards``: assumptions under which the answer holds.
+    ``graphs``: captured GraphModules. ``breaks``: graph breaks met. ``has_breaks``: the code calls things that must be captured.
+    """
+
+    code: CodeType | None
+    guards: list[Any]
+    graphs: list[torch.fx.GraphModule] = dataclasses.field(default_factory=list)
+    breaks: list[BreakRecord] = dataclasses.field(default_factory=list)
+    has_breaks: bool = False
+    reason: str = ""
+    globals: dict[str, Any] | None = None
+    instructions: int = 0
+    restarts: int = 0
+    compiled: list[Any] = dataclasses.field(default_factory=list)
+    output: Any = None
+
+
+def translate(
+    code: CodeType,
+    f_locals: dict[str, Any],
+    f_globals: dict[str, Any],
+    f_builtins: dict[str, Any],
+    closure: tuple[Any, ...] = (),
+    *,
+    backend: Any,
+    config: Any = None,
+    frame_state: Any = None,
+) -> TranslationResult:
+    """Translate the frame about to run ``code`` with these arguments and compile its graphs with ``backend``.
+
+    Raises BackendCompilerFailed if the backend raises. Nothing of the program is run and no state of it is changed.
+    """
+    return Translation(code, f_locals, f_globals, f_builtins, closure, backend, config, frame_state).run()
+
+
+class Translation:
+    """The attempts at one frame."""
+
+    def __init__(
+        self, code: Any, f_locals: Any, f_globals: Any, f_builtins: Any, closure: Any, backend: Any, config: Any, frame_state: Any
+    ):
+        self.code = code
+        self.f_locals = f_locals
+        self.f_globals = f_globals
+        self.f_builtins = f_builtins
+        self.closure = closure
+        self.backend = backend
+        self.config = config
+        self.frame_state = frame_state
+        self.decisions: dict[Any, Any] = {}
+        self.breaks: list[BreakRecord] = []
+        self.restarts = 0
+
+    def run(self) -> TranslationResult:
+        break_at = -1
+        record: BreakRecord | None = None
+        candidates: list[int] = []
+        with torch_state_kept() as kept:
+            for self.restarts in range(_MAX_RESTARTS):
+                kept.reset()
+                output = OutputGraph(self.decisions, self.config, self.frame_state)
+                kept.outputs[-1] = output
+                output.break_at = break_at
+                root = self.make_root(output)
+                output.root_tx = root
+                try:
+                    try:
+                        result = root.run()
+                    except StopTranslation as stop:
+                        assert record is not None
+                        return self.finish_break(output, stop.chain, record)
+                    return self.finish(output, root, result)
+                except RestartTranslation:
+                    break_at, record = -1, None
+                    continue
+                except GraphBreak as e:
+                    if record is None or getattr(e, "counts", None):
+                        new = BreakRecord(e.kind, e.detail, e.user_stack, str(e))
+                        if record is None or break_at < 0:
+                            record = new
+                            candidates = list(getattr(e, "counts", []) or [])
+                        elif getattr(e, "counts", None) and e.counts[-1] < break_at:  # type: ignore[attr-defined]
+                            record = new
+                            candidates = list(e.counts)  # type: ignore[attr-defined]
+                    # A break met while code was generated: leave at the caller's instruction instead.
+                    if not candidates:
+                        return self.skip(output, record or BreakRecord(e.kind, e.detail, e.user_stack, str(e)), str(e))
+                    break_at = candidates.pop()
+        return self.skip(output, record, "too many restarts")
+
+    def make_root(self, output: OutputGraph) -> Translator:
+        root = Opcodes(output, None, self.code, {}, self.f_globals, self.f_builtins, ())
+        root.handled_exception = None
+        output.current_tx = root
+        output.guard(None, "GLOBAL_STATE")
+        code = self.code
+        cells = dict(zip(code.co_freevars, self.closure))
+        for name in code.co_freevars:
+            cell = cells.get(name)
+            if cell is not None:
+                root.cells[name] = root.lazy(cell, ClosureSource(None, name))
+        for name, value in self.f_locals.items():
+            if name in cells and name not in code.co_varnames:
+                continue
+            root.symbolic_locals[name] = root.lazy(value, LocalSource(name, name in code.co_cellvars))
+        return root
+
+    def skip(self, output: OutputGraph, record: BreakRecord | None, reason: str) -> TranslationResult:
+        breaks = [record] if record is not None else []
+        return TranslationResult(
+            None, list(output.all_guards()), breaks=breaks, has_breaks=True, reason=reason, instructions=output.count,
+            restarts=self.restarts, output=output,
+        )  # fmt: skip
+
+    # -- endings --------------------------------------------------------------------------------------------------
+
+    def finish(self, output: OutputGraph, root: Translator, result: Any) -> TranslationResult:
+        output.current_tx = root
+        cg = Codegen(output, self.code)
+        output.side_effects.codegen(cg, [result])
+        self.leave_state(output, cg)
+        cg(result)
+        cg.emit("RETURN_VALUE")
+        if not output.op_count and not cg.output_nodes and not output.has_effects():
+            # Nothing for a backend here: the original does the same.
+            return TranslationResult(
+                None, output.all_guards(), reason="no tensor operations", instructions=output.count, restarts=self.restarts, output=output
+            )
+        graphs, compiled, region = self.compile(output, cg)
+        prologue = self.prologue()
+        new = assemble(
+            self.code,
+            prologue + region,
+            varnames=self.code.co_varnames + tuple(cg.temps),
+            stacksize=straight_line_depth(region) + 4,
+        )
+        return TranslationResult(
+            new, output.all_guards(), graphs, instructions=output.count, restarts=self.restarts, compiled=compiled, output=output
+        )
+
+    def finish_break(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> TranslationResult:
+        root = chain[0]
+        output.current_tx = root
+        in_resume = resume_info(self.code) is not None
+        if not output.op_count and not self.worth_breaking(output, chain, record):
+            return self.skip(output, record, record.message)
+        exits = [FrameExit(tx, tx is chain[-1]) for tx in chain]
+        cg = Codegen(output, self.code)
+        live = [vt for e in exits for vt in e.live_trackers()]
+        output.side_effects.codegen(cg, live)
+        self.leave_state(output, cg)
+
+        # Inlined frames, innermost first: code of their continue functions.
+        codes: list[CodeType | None] = [None] * len(exits)
+        for k in range(len(exits) - 1, 0, -1):
+            following = exits[k + 1] if k + 1 < len(exits) else None
+            codes[k] = continue_code(exits[k], codes[k + 1] if following else None, following.tx.f_globals if following else None)
+        state = None
+        if len(exits) > 1:
+
+            def push_state(k: int) -> None:
+                more = (lambda: push_state(k + 1)) if k + 1 < len(exits) else None
+                emit_state(cg, exits[k], more)
+
+            push_state(1)
+            state = cg.store_temp()
+        self.rebuild_frame(cg, exits[0])
+        graphs, compiled, region = self.compile(output, cg)
+
+        body = copy_instructions(decode(self.code))
+        call = call_next_frame(exits[0], codes[1], exits[1].tx.f_globals, state) if state is not None else None  # type: ignore[arg-type]
+        body, start, temps = edit_body(exits[0], body, call, in_resume)
+        jump = Instruction(v.UNCONDITIONAL_JUMP, target=start)
+        new = assemble(
+            self.code,
+            self.prologue() + region + [jump] + body,
+            varnames=self.code.co_varnames + tuple(cg.temps) + temps,
+            stacksize=straight_line_depth(region) + self.code.co_stacksize + len(exits[0].slots) + 12,
+        )
+        self.skip_codes([c for c in codes if c is not None])
+        self.breaks.append(record)
+        return TranslationResult(
+            new, output.all_guards(), graphs, self.breaks, True, record.message, instructions=output.count, restarts=self.restarts,
+            compiled=compiled, output=output,
+        )  # fmt: skip
+
+    def worth_breaking(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> bool:
+        """Nothing was captured before the break: is there something to capture after it?"""
+        values = list(self.f_locals.values())
+        return any(_has_tensor(x, 2) for x in values)
+
+    def skip_codes(self, codes: list[CodeType]) -> None:
+        try:
+            from ..eval_frame import skip_code
+        except ImportError:
+            return
+        for code in codes:
+            skip_code(code)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def prologue(self) -> list[Instruction]:
+        out = []
+        for inst in copy_instructions(decode(self.code)):
+            if inst.opname in ("MAKE_CELL", "COPY_FREE_VARS", "RESUME"):
+                out.append(inst)
+                if inst.opname != "RESUME":
+                    continue
+            break
+        return out
+
+    def rebuild_frame(self, cg: Codegen, exit_: FrameExit) -> None:
+        """The frame's stack and live locals as they are at the break."""
+        tx = exit_.tx
+        for vt, slot in zip(tx.stack, exit_.slots):
+            if slot == NULL_SLOT:
+                cg.emit("PUSH_NULL")
+                continue
+            cg(vt)
+            if slot == HANDLER_SLOT:
+                cg.emit("PUSH_EXC_INFO")
+                cg.emit("POP_TOP")
+        stores = []
+        for name in exit_.locals:
+            vt = tx.symbolic_locals[name]
+            source = vt.source
+            if type(source) is LocalSource and source.local_name == name and not source.is_cell:
+                continue
+            cg(vt)
+            stores.append(name)
+        for name in cell_names(self.code):
+            cell = tx.cells.get(name)
+            if cell is None:
+                continue
+            source = cell.source
+            if type(source) is ClosureSource and source.base is None and source.index == name:
+                continue
+            cg(cell)
+            stores.append(name)
+        for name in reversed(stores):
+            cg.emit("STORE_FAST", name)
+        for name in self.f_locals:
+            if name in self.code.co_varnames and name not in tx.symbolic_locals and name not in cell_names(self.code):
+                cg.emit("DELETE_FAST", name)
+
+    def leave_state(self, output: OutputGraph, cg: Codegen) -> None:
+        from ..variables.context import leave_state
+
+        leave_state(output, cg)
+
+    def compile(self, output: OutputGraph, cg: Codegen) -> tuple[list[Any], list[Any], list[Instruction]]:
+        """Hand the graph to the backend; the instructions of the region."""
+        if not cg.output_nodes and not output.has_effects():
+            return [], [], cg.graph_call(None, [])
+        gm = output.module(cg.output_nodes)
+        inputs = [real for _, real, _ in output.inputs]
+        try:
+            fn = self.backend(gm, inputs)
+        except Exception as e:
+            from ..backends import name_of
+
+            raise BackendCompilerFailed(name_of(self.backend), e) from e
+        if not callable(fn):
+            raise BackendCompilerFailed("backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable"))
+        fn = getattr(fn, "unboxed", fn)
+        return [gm], [fn], cg.graph_call(disabled(fn), output.inputs)
+
+
+def disabled(fn: Any) -> Any:
+    """``fn`` so that nothing inside it is captured."""
+    try:
+        from .._eval_frame import Disabled
+    except ImportError:
+        return fn
+    return Disabled(fn)
+
+
+def _has_tensor(x: Any, depth: int) -> bool:
+    if isinstance(x, (torch.Tensor, torch.nn.Module)):
+        return True
+    if depth and isinstance(x, (list, tuple)):
+        return any(_has_tensor(i, depth - 1) for i in x[:100])
+    if depth and isinstance(x, dict):
+        return any(_has_tensor(i, depth - 1) for i in list(x.values())[:100])
+    if depth and hasattr(x, "__dict__") and not isinstance(x, type):
+        return any(isinstance(i, torch.Tensor) for i in list(vars(x).values())[:100])
+    return False
+
+
+class torch_state_kept:
+    """Global torch state (grad mode, autocast, inference mode) is followed for real while translating, and put back after."""
+
+    def __enter__(self) -> torch_state_kept:
+        from ..variables.context import _outputs
+
+        self.grad = torch.is_grad_enabled()
+        self.outputs = _outputs
+        _outputs.append(None)
+        return self
+
+    def reset(self) -> None:
+        from ..variables.context import restore_state
+
+        restore_state()
+        torch._C._set_grad_enabled(self.grad)
+
+    def __exit__(self, *exc: Any) -> None:
+        self.outputs.pop()
+        self.reset()
+
+
+__all__ = ["BreakRecord", "CellContentsSource", "Translation", "TranslationResult", "translate"]

@@ -1,0 +1,1 @@
+"""Trackers: one class for each family of Python objects."""

@@ -1,0 +1,1062 @@
+"""Functions and what wraps them: user functions, methods, cells, C methods, partial objects' relatives, descriptors."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+from .attributes import DELETED, bind_vt, find_in_mro, raise_attribute_error
+from .base import VariableTracker
+from .builder import wraps_type
+
+CO_VARARGS = inspect.CO_VARARGS
+CO_VARKEYWORDS = inspect.CO_VARKEYWORDS
+
+
+class CellVariable(VariableTracker):
+    """A closure cell.  `contents` None means not read yet (cell from outside) or empty (new cell)."""
+
+    __slots__ = ("contents", "is_empty", "real")
+    is_mutable = True
+
+    def __init__(self, contents: VariableTracker | None = None, source: Any = None, real: Any = None):
+        super().__init__(source)
+        self.contents = contents
+        self.real = real
+        self.is_empty = contents is None
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
+        if name == "cell_contents":
+            value = tx.output.side_effects.load_cell(self)
+            if value is None:
+                tx.raise_exception(ValueError, "Cell is empty")
+            return value
+        return None
+
+    def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
+        if name != "cell_contents":
+            return False
+        tx.output.side_effects.store_cell(self, value)
+        return True
+
+    def children(self) -> Any:
+        return (self.contents,) if isinstance(self.contents, VariableTracker) else ()
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.push_function(types.CellType)
+        codegen.call_function(0)
+        codegen.remember(self)
+        codegen.output.side_effects.pending_fill.append(self)
+
+    def fill(self, codegen: Any) -> None:
+        if self.contents is not None and self.contents is not DELETED:
+            codegen.push_function(set_cell)
+            codegen(self)
+            codegen(self.contents)
+            codegen.call_function(2)
+            codegen.pop()
+
+
+def set_cell(cell: types.CellType, value: Any) -> None:
+    """Stores into a cell, for generated code."""
+    cell.cell_contents = value
+
+
+def clear_cell(cell: types.CellType) -> None:
+    """Empties a cell, for generated code."""
+    del cell.cell_contents
+
+
+@wraps_type(types.CellType)
+def wrap_cell(tx: Any, value: Any, source: Any) -> VariableTracker:
+    return CellVariable(None, source, real=value)
+
+
+def bind_arguments(
+    tx: Any,
+    code: types.CodeType,
+    name: str,
+    defaults: list[VariableTracker],
+    kwdefaults: dict[str, VariableTracker],
+    args: list[VariableTracker],
+    kwargs: dict[str, VariableTracker],
+) -> dict[str, VariableTracker]:
+    """Arguments to parameters by Python's rules, with the interpreter's error texts."""
+    from .container import TupleVariable
+    from .dicts import DictVariable
+
+    n_pos, n_kwonly, n_posonly = code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount
+    names = code.co_varnames
+    params = names[: n_pos + n_kwonly]
+    has_varargs, has_kw = bool(code.co_flags & CO_VARARGS), bool(code.co_flags & CO_VARKEYWORDS)
+    bound: dict[str, VariableTracker] = {}
+    for param, arg in zip(params[:n_pos], args):
+        bound[param] = arg
+    extra_kw: dict[str, VariableTracker] = {}
+    keywordable = set(params[n_posonly:])
+    wrong_posonly = []
+    for key, value in kwargs.items():
+        if key in keywordable:
+            if key in bound:
+                tx.raise_exception(TypeError, f"{name}() got multiple values for argument '{key}'")
+            bound[key] = value
+        elif has_kw:
+            extra_kw[key] = value
+        elif key in params[:n_posonly]:
+            wrong_posonly.append(key)
+        else:
+            tx.raise_exception(TypeError, f"{name}() got an unexpected keyword argument '{key}'")
+    if wrong_posonly:
+        tx.raise_exception(
+            TypeError,
+            f"{name}() got some positional-only arguments passed as keyword arguments: '{', '.join(wrong_posonly)}'",
+        )
+    if len(args) > n_pos and not has_varargs:
+        _too_many_positional(tx, name, n_pos, len(defaults), len(args), params, n_kwonly, bound)
+    first_default = n_pos - len(defaults)
+    missing = []
+    for i, param in enumerate(params[:n_pos]):
+        if param not in bound:
+            if i >= first_default:
+                bound[param] = defaults[i - first_default]
+            else:
+                missing.append(param)
+    if missing:
+        _missing(tx, name, missing, "positional")
+    for param in params[n_pos:]:
+        if param not in bound:
+            if param in kwdefaults:
+                bound[param] = kwdefaults[param]
+            else:
+                missing.append(param)
+    if missing:
+        _missing(tx, name, missing, "keyword-only")
+    i = n_pos + n_kwonly
+    if has_varargs:
+        bound[names[i]] = TupleVariable(list(args[n_pos:]))
+        i += 1
+    if has_kw:
+        bound[names[i]] = DictVariable.from_pairs(tx, [(tx.const(k), v) for k, v in extra_kw.items()])
+    return bound
+
+
+def _too_many_positional(
+    tx: Any, name: str, n_pos: int, n_defaults: int, given: int, params: Any, n_kwonly: int, bound: Any
+) -> None:
+    if n_defaults:
+        takes, plural = f"from {n_pos - n_defaults} to {n_pos}", True
+    else:
+        takes, plural = str(n_pos), n_pos != 1
+    kwonly_given = sum(1 for p in params[n_pos : n_pos + n_kwonly] if p in bound)
+    kw_text = ""
+    if kwonly_given:
+        kw_text = (
+            f" positional argument{'s' if given != 1 else ''} (and {kwonly_given} keyword-only argument"
+            f"{'s' if kwonly_given != 1 else ''})"
+        )
+    verb = "was" if given == 1 and not kwonly_given else "were"
+    tx.raise_exception(
+        TypeError, f"{name}() takes {takes} positional argument{'s' if plural else ''} but {given}{kw_text} {verb} given"
+    )
+
+
+def _missing(tx: Any, name: str, missing: list[str], kind: str) -> None:
+    quoted = [f"'{m}'" for m in missing]
+    if len(quoted) == 1:
+        text = quoted[0]
+    elif len(quoted) == 2:
+        text = " and ".join(quoted)
+    else:
+        text = ", ".join(quoted[:-1]) + ", and " + quoted[-1]
+    plural = "" if len(missing) == 1 else "s"
+    tx.raise_exception(TypeError, f"{name}() missing {len(missing)} required {kind} argument{plural}: {text}")
+
+
+_WRITABLE = ("__name__", "__qualname__", "__doc__", "__annotations__", "__module__", "__type_params__")
+
+
+class FunctionVariable(VariableTracker):
+    """Base of Python functions: those from outside and those made by MAKE_FUNCTION inside the region."""
+
+    __slots__ = ("attrs",)
+    #: calling it runs one inlined frame whose result is the call's: a graph break in there can be resumed
+    is_transparent_call = True
+
+    def __init__(self, source: Any = None):
+        super().__init__(source)
+        self.attrs: dict[str, Any] = {}
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        return tx.inline(self, args, kwargs)
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: Any) -> VariableTracker:
+        if obj is None:
+            return self
+        return BoundMethodVariable(self, obj)
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def get_code(self) -> types.CodeType:
+        raise NotImplementedError
+
+    def get_globals(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def instance_attr(self, tx: Any, name: str, shadowing: bool) -> VariableTracker | None:
+        value = self.attrs.get(name)
+        return None if value is DELETED else value
+
+    def store_attr(self, tx: Any, name: str, value: Any, shadowing: bool = False) -> None:
+        tx.output.side_effects.mutation(self)
+        self.attrs.pop(name, None)
+        self.attrs[name] = value
+
+    def replay(self, codegen: Any) -> None:
+        for name, value in self.attrs.items():
+            if value is DELETED:
+                codegen.push_function(delattr)
+                codegen(self)
+                codegen.load_const(name)
+                codegen.call_function(2)
+            else:
+                codegen.push_function(setattr)
+                codegen(self)
+                codegen.load_const(name)
+                codegen(value)
+                codegen.call_function(3)
+            codegen.pop()
+
+    def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
+        if name in _WRITABLE:
+            tx.output.side_effects.mutation(self)
+            self.attrs[name] = value
+            return True
+        return False
+
+
+class UserFunctionVariable(FunctionVariable):
+    """A Python function that exists before the region, guarded by its code object."""
+
+    __slots__ = ("_cells", "_defaults", "_kwdefaults", "fn")
+
+    def __init__(self, fn: types.FunctionType, source: Any = None):
+        super().__init__(source)
+        self.fn = fn
+        self._cells: tuple[CellVariable, ...] | None = None
+        self._defaults: list[VariableTracker] | None = None
+        self._kwdefaults: dict[str, VariableTracker] | None = None
+
+    def describe(self) -> str:
+        return f"function {self.fn.__qualname__}"
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.fn
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import ConstantKey
+
+        return ConstantKey(self.fn)
+
+    def get_code(self) -> types.CodeType:
+        return self.fn.__code__
+
+    def get_globals(self) -> dict[str, Any]:
+        return self.fn.__globals__
+
+    def globals_source(self) -> Any:
+        from ..source import AttrSource
+
+        return None if self.source is None else AttrSource(self.source, "__globals__")
+
+    def get_closure(self, tx: Any) -> tuple[CellVariable, ...]:
+        if self._cells is None:
+            from ..source import ClosureSource
+
+            cells = []
+            for i, cell in enumerate(self.fn.__closure__ or ()):
+                source = None if self.source is None else ClosureSource(self.source, i)
+                cells.append(tx.wrap(cell, source))
+            self._cells = tuple(cells)
+        return self._cells
+
+    def defaults(self, tx: Any) -> list[VariableTracker]:
+        if self._defaults is None:
+            from ..source import DefaultsSource
+            from .builder import wrap_lazy
+
+            self._defaults = [
+                wrap_lazy(tx, v, None if self.source is None else DefaultsSource(self.source, i))
+                for i, v in enumerate(self.fn.__defaults__ or ())
+            ]
+        return self._defaults
+
+    def kwdefaults(self, tx: Any) -> dict[str, VariableTracker]:
+        if self._kwdefaults is None:
+            from ..source import DefaultsSource
+            from .builder import wrap_lazy
+
+            self._kwdefaults = {
+                k: wrap_lazy(tx, v, None if self.source is None else DefaultsSource(self.source, k))
+                for k, v in (self.fn.__kwdefaults__ or {}).items()
+            }
+        return self._kwdefaults
+
+    def bind(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> dict[str, VariableTracker]:
+        return bind_arguments(
+            tx, self.fn.__code__, self.fn.__qualname__, self.defaults(tx), self.kwdefaults(tx), args, kwargs
+        )
+
+    def instance_attr(self, tx: Any, name: str, shadowing: bool) -> VariableTracker | None:
+        if name in self.attrs:
+            return super().instance_attr(tx, name, shadowing)
+        if name in self.fn.__dict__:
+            from ..source import InstanceAttrSource
+
+            source = None if self.source is None else InstanceAttrSource(self.source, name)
+            return tx.wrap(self.fn.__dict__[name], source)
+        return None
+
+    def instance_dict(self, tx: Any) -> VariableTracker:
+        from .dicts import InstanceDictVariable
+
+        return InstanceDictVariable(self)
+
+    def attr_names(self, tx: Any) -> list[str]:
+        if self.source is not None:
+            from ..source import SelfDictSource
+
+            tx.output.guard(SelfDictSource(self.source), "DICT_KEYS", list(self.fn.__dict__))
+        names = [n for n in self.fn.__dict__ if self.attrs.get(n) is not DELETED]
+        own = [n for n, v in self.attrs.items() if v is not DELETED and n not in self.fn.__dict__]
+        return names + [n for n in own if n not in _WRITABLE]
+
+    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
+        from ..source import AttrSource
+
+        if name in self.attrs:
+            return self.attrs[name]
+        value = getattr(self.fn, name)
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return tx.const(value)
+        if name in ("__defaults__", "__kwdefaults__", "__closure__", "__annotations__", "__code__"):
+            return tx.wrap(value, None if self.source is None else AttrSource(self.source, name))
+        return None
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.load_global_alias("fn", self.fn)
+
+
+class NestedFunctionVariable(FunctionVariable):
+    """A function made inside the region."""
+
+    __slots__ = (
+        "annotations",
+        "closure",
+        "code",
+        "default_vts",
+        "f_globals",
+        "globals_src",
+        "kwdefault_vts",
+        "module",
+        "name",
+    )
+    is_mutable = True
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        f_globals: dict[str, Any],
+        name: Any,
+        defaults: tuple[VariableTracker, ...] | None = None,
+        kwdefaults: dict[str, VariableTracker] | None = None,
+        annotations: VariableTracker | None = None,
+        closure: tuple[CellVariable, ...] | None = None,
+        module: Any = None,
+        globals_src: Any = None,
+    ):
+        super().__init__(None)
+        self.code = code
+        self.f_globals = f_globals
+        self.name = name if isinstance(name, str) else name.as_python_constant() if name is not None else code.co_name
+        self.default_vts = tuple(defaults or ())
+        self.kwdefault_vts = dict(kwdefaults or {})
+        self.annotations = annotations
+        self.closure = tuple(closure or ())
+        self.module = module
+        self.globals_src = globals_src
+
+    def describe(self) -> str:
+        return f"function {self.code.co_qualname if hasattr(self.code, 'co_qualname') else self.name} made inside"
+
+    def get_code(self) -> types.CodeType:
+        return self.code
+
+    def get_globals(self) -> dict[str, Any]:
+        return self.f_globals
+
+    def globals_source(self) -> Any:
+        return self.globals_src
+
+    def get_closure(self, tx: Any) -> tuple[CellVariable, ...]:
+        return self.closure
+
+    def qualname(self) -> str:
+        return getattr(self.code, "co_qualname", self.name)
+
+    def bind(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> dict[str, VariableTracker]:
+        return bind_arguments(
+            tx, self.code, self.qualname(), list(self.default_vts), self.kwdefault_vts, args, kwargs
+        )
+
+    def instance_dict(self, tx: Any) -> VariableTracker:
+        from .dicts import InstanceDictVariable
+
+        return InstanceDictVariable(self)
+
+    def attr_names(self, tx: Any) -> list[str]:
+        return [k for k, v in self.attrs.items() if v is not DELETED and k not in _WRITABLE]
+
+    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
+        from .container import TupleVariable
+        from .dicts import DictVariable
+
+        if name in self.attrs:
+            return self.attrs[name]
+        if name == "__name__":
+            return tx.const(self.code.co_name)
+        if name == "__qualname__":
+            return tx.const(self.qualname())
+        if name == "__module__":
+            return tx.const(self.f_globals.get("__name__"))
+        if name == "__doc__":
+            consts = self.code.co_consts
+            return tx.const(consts[0] if consts and isinstance(consts[0], str) else None)
+        if name == "__annotations__":
+            if self.annotations is None:
+                self.annotations = DictVariable.from_pairs(tx, [])
+            elif isinstance(self.annotations.realize(), TupleVariable):
+                parts = self.annotations.unpack(tx)
+                self.annotations = DictVariable.from_pairs(tx, list(zip(parts[::2], parts[1::2])))
+            return self.annotations
+        if name == "__defaults__":
+            return TupleVariable(list(self.default_vts)) if self.default_vts else tx.const(None)
+        if name == "__kwdefaults__":
+            if not self.kwdefault_vts:
+                return tx.const(None)
+            return DictVariable.from_pairs(tx, [(tx.const(k), v) for k, v in self.kwdefault_vts.items()])
+        if name == "__closure__":
+            return TupleVariable(list(self.closure)) if self.closure else tx.const(None)
+        if name == "__code__":
+            return tx.wrap(self.code, None)
+        return None
+
+    def children(self) -> Any:
+        yield from self.default_vts
+        yield from self.kwdefault_vts.values()
+        yield from self.closure
+        if self.annotations is not None:
+            yield self.annotations
+        for value in self.attrs.values():
+            if value is not DELETED:
+                yield value
+
+    def reconstruct(self, codegen: Any) -> None:
+        # cells first as a tuple: a cell may hold this very function, so the function is remembered before they fill
+        codegen.push_function(make_function)
+        codegen.load_const(self.code)
+        if self.globals_src is not None:
+            self.globals_src.reconstruct(codegen)
+        else:
+            codegen.load_global_alias("globals", self.f_globals)
+        for cell in self.closure:
+            codegen(cell)
+        codegen.build("BUILD_TUPLE", len(self.closure))
+        codegen.call_function(3)
+        codegen.remember(self)
+        codegen.push_function(fill_function)
+        codegen(self)
+        for value in self.default_vts:
+            codegen(value)
+        codegen.build("BUILD_TUPLE", len(self.default_vts))
+        codegen.load_const(tuple(self.kwdefault_vts))
+        for value in self.kwdefault_vts.values():
+            codegen(value)
+        codegen.build("BUILD_TUPLE", len(self.kwdefault_vts))
+        if self.annotations is None:
+            codegen.load_const(None)
+        else:
+            codegen(self.annotations)
+        codegen.call_function(5)
+        codegen.pop()
+        if self.attrs:
+            self.replay(codegen)
+
+
+def make_function(code: types.CodeType, f_globals: dict[str, Any], closure: tuple[Any, ...]) -> types.FunctionType:
+    """Makes a function of the traced program in generated code."""
+    return types.FunctionType(code, f_globals, code.co_name, None, closure or None)
+
+
+def fill_function(
+    fn: types.FunctionType, defaults: tuple[Any, ...], names: tuple[str, ...], values: tuple[Any, ...], annotations: Any
+) -> None:
+    """Gives a function its defaults and annotations, in generated code."""
+    fn.__defaults__ = defaults or None
+    fn.__kwdefaults__ = dict(zip(names, values)) or None
+    if annotations is not None:
+        if isinstance(annotations, tuple):
+            annotations = dict(zip(annotations[::2], annotations[1::2]))
+        fn.__annotations__ = annotations
+
+
+#: (predicate on a Python function, wrap function): functions of the standard library with their own tracker
+FUNCTION_FACTORIES: list[tuple[Any, Any]] = []
+
+
+@wraps_type(types.FunctionType)
+def wrap_function(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from .builtin import FOLDABLE, HANDLERS, BuiltinVariable
+
+    for predicate, factory in FUNCTION_FACTORIES:
+        if predicate(value):
+            return factory(tx, value, source)
+    if value in HANDLERS or value in FOLDABLE:
+        if source is not None:
+            tx.output.guard(source, "ID", value)
+        return BuiltinVariable(value, source)
+    if source is not None:
+        tx.output.guard(source, "FUNCTION_CODE", value)
+    return UserFunctionVariable(value, source)
+
+
+class BoundMethodVariable(VariableTracker):
+    """A bound method: a callable and its first argument."""
+
+    __slots__ = ("fn_vt", "self_vt")
+
+    @property
+    def is_transparent_call(self) -> bool:
+        return getattr(self.fn_vt.realize(), "is_transparent_call", False)
+
+    def __init__(self, fn_vt: VariableTracker, self_vt: VariableTracker, source: Any = None):
+        super().__init__(source)
+        self.fn_vt = fn_vt
+        self.self_vt = self_vt
+
+    def describe(self) -> str:
+        return f"method {self.fn_vt.describe()}"
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        return self.fn_vt.call_function(tx, [self.self_vt, *args], kwargs)
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name == "__self__":
+            return self.self_vt
+        if name == "__func__":
+            return self.fn_vt
+        if find_in_mro(tx, types.MethodType, name) is not None:
+            if name in ("__call__", "__eq__", "__hash__", "__ne__"):
+                return BuiltinMethodVariable(self, types.MethodType.__dict__.get(name) or getattr(types.MethodType, name))
+            if name == "__class__":
+                return self.class_vt(tx)
+        return self.fn_vt.get_attr(tx, name)
+
+    def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
+        import operator
+
+        from .operators import is_same, values_equal
+
+        other = other.realize()
+        if op in (operator.eq, operator.ne) and isinstance(other, BoundMethodVariable):
+            same = is_same(tx, self.self_vt, other.self_vt) and values_equal(tx, self.fn_vt, other.fn_vt)
+            return tx.const(same == (op is operator.eq))
+        return NotImplemented
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import IdentityKey, TupleKey
+
+        return TupleKey((types.MethodType, self.fn_vt.hash_key(tx), IdentityKey(self.self_vt.realize())))
+
+    def children(self) -> Any:
+        return (self.fn_vt, self.self_vt)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.push_function(types.MethodType)
+        codegen(self.fn_vt)
+        codegen(self.self_vt)
+        codegen.call_function(2)
+
+
+@wraps_type(types.MethodType)
+def wrap_method(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from ..source import AttrSource
+    from .builder import wrap_lazy
+
+    if source is None:
+        return BoundMethodVariable(tx.wrap(value.__func__, None), tx.wrap(value.__self__, None))
+    tx.output.guard(source, "TYPE", types.MethodType)
+    return BoundMethodVariable(
+        tx.wrap(value.__func__, AttrSource(source, "__func__")),
+        wrap_lazy(tx, value.__self__, AttrSource(source, "__self__")),
+        source,
+    )
+
+
+class BuiltinMethodVariable(VariableTracker):
+    """A C-implemented method bound to an object: `[].append`, `super().__init__` that reaches `object`."""
+
+    __slots__ = ("descriptor", "self_vt")
+
+    def __init__(self, self_vt: VariableTracker, descriptor: Any, source: Any = None):
+        super().__init__(source)
+        self.self_vt = self_vt
+        self.descriptor = descriptor
+
+    def describe(self) -> str:
+        return f"builtin method {self.descriptor.__name__}"
+
+    def python_type(self) -> type:
+        if type(self.descriptor) is types.WrapperDescriptorType:
+            return types.MethodWrapperType
+        return types.BuiltinMethodType
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        from .slots import call_slot
+
+        return call_slot(tx, self.descriptor, self.self_vt, args, kwargs)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name == "__self__":
+            return self.self_vt
+        if name in ("__name__", "__qualname__", "__doc__"):
+            return tx.const(getattr(self.descriptor, name))
+        if name == "__call__":
+            return self
+        return super().get_attr(tx, name)
+
+    def children(self) -> Any:
+        return (self.self_vt,)
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import ConstantKey, IdentityKey, TupleKey
+
+        return TupleKey((ConstantKey(self.descriptor), IdentityKey(self.self_vt.realize())))
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.push_function(bind_slot)
+        codegen.load_global_alias("slot", self.descriptor)
+        codegen(self.self_vt)
+        codegen.call_function(2)
+
+
+def bind_slot(descriptor: Any, obj: Any) -> Any:
+    """Binds a C method to its object, in generated code."""
+    if isinstance(descriptor, types.ClassMethodDescriptorType):
+        return descriptor.__get__(None, obj)
+    return descriptor.__get__(obj, type(obj))
+
+
+class SlotVariable(VariableTracker):
+    """An unbound C method or slot: `list.append`, `object.__setattr__`, `dict.fromkeys`."""
+
+    __slots__ = ("descriptor",)
+    has_identity = False
+
+    def __init__(self, descriptor: Any, source: Any = None):
+        super().__init__(source)
+        self.descriptor = descriptor
+
+    def describe(self) -> str:
+        return f"slot {self.descriptor.__qualname__}"
+
+    def python_type(self) -> type:
+        return type(self.descriptor)
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.descriptor
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import ConstantKey
+
+        return ConstantKey(self.descriptor)
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: VariableTracker) -> VariableTracker:
+        if type(self.descriptor) is types.ClassMethodDescriptorType:
+            return BuiltinMethodVariable(cls, self.descriptor)
+        if obj is None:
+            return self
+        if type(self.descriptor) in (types.MemberDescriptorType, types.GetSetDescriptorType):
+            from .attributes import get_c_member
+
+            return get_c_member(tx, obj, self.descriptor)
+        return BuiltinMethodVariable(obj, self.descriptor)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name in ("__name__", "__qualname__", "__doc__"):
+            return tx.const(getattr(self.descriptor, name))
+        if name == "__objclass__":
+            return tx.wrap(self.descriptor.__objclass__, None)
+        return super().get_attr(tx, name)
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        from .slots import call_slot
+
+        if not args:
+            tx.raise_exception(TypeError, f"unbound method {self.descriptor.__qualname__}() needs an argument")
+        return call_slot(tx, self.descriptor, args[0], args[1:], kwargs)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.load_global_alias("slot", self.descriptor)
+
+
+@wraps_type(
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
+def wrap_slot(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "ID", value)
+    return SlotVariable(value, source)
+
+
+@wraps_type(types.MethodWrapperType)
+def wrap_method_wrapper(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from ..source import AttrSource
+
+    if source is not None:
+        tx.output.guard(source, "TYPE", type(value))
+    self_vt = tx.wrap(value.__self__, None if source is None else AttrSource(source, "__self__"))
+    descriptor = getattr(type(value.__self__), value.__name__)
+    return BuiltinMethodVariable(self_vt, descriptor, source)
+
+
+# -- descriptor objects: property, staticmethod, classmethod -----------------------------------------------------------
+
+
+class WrappedDescriptorVariable(VariableTracker):
+    """staticmethod and classmethod objects, from outside or made inside."""
+
+    __slots__ = ("attrs", "fn_vt", "kind")
+    is_mutable = True
+
+    def __init__(self, kind: type, fn_vt: VariableTracker, source: Any = None):
+        super().__init__(source)
+        self.kind = kind
+        self.fn_vt = fn_vt
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: VariableTracker) -> VariableTracker:
+        if self.kind is staticmethod:
+            return self.fn_vt
+        fn = self.fn_vt.realize()
+        if isinstance(fn, FunctionVariable):
+            return BoundMethodVariable(fn, cls)
+        # classmethod chains to the wrapped object's own __get__ (3.9 to 3.12)
+        if fn.python_type() is property or find_in_mro(tx, fn.python_type(), "__get__") is not None:
+            return bind_vt(tx, fn, cls, cls.class_vt(tx))
+        return BoundMethodVariable(fn, cls)
+
+    def method_get(self, tx: Any, obj: VariableTracker, cls: VariableTracker | None = None) -> VariableTracker:
+        instance = None if is_none(obj) else obj
+        if cls is None or is_none(cls):
+            cls = obj.class_vt(tx)
+        return self.descriptor_get(tx, instance, cls)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name in ("__func__", "__wrapped__"):
+            return self.fn_vt
+        if name == "__isabstractmethod__":
+            return tx.const(self.fn_vt.has_attr(tx, name) and tx.truth(self.fn_vt.get_attr(tx, name)))
+        if name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
+            return self.fn_vt.get_attr(tx, name)
+        return super().get_attr(tx, name)
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if self.kind is staticmethod:
+            return self.fn_vt.call_function(tx, args, kwargs)
+        tx.raise_exception(TypeError, "'classmethod' object is not callable")
+
+    def children(self) -> Any:
+        return (self.fn_vt,)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.push_function(self.kind)
+        codegen(self.fn_vt)
+        codegen.call_function(1)
+
+
+def is_none(vt: VariableTracker) -> bool:
+    """Whether a tracker is that of None."""
+    vt = vt.realize()
+    return vt.is_python_constant() and vt.as_python_constant() is None
+
+
+@wraps_type(staticmethod, classmethod)
+def wrap_static_or_class_method(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from ..source import AttrSource
+
+    if source is not None:
+        tx.output.guard(source, "TYPE", type(value))
+    fn = tx.wrap(value.__func__, None if source is None else AttrSource(source, "__func__"))
+    return WrappedDescriptorVariable(type(value), fn, source)
+
+
+class PropertyVariable(VariableTracker):
+    """A property object: `fget`, `fset`, `fdel`, `doc` trackers (None constants where missing)."""
+
+    __slots__ = ("doc", "parts")
+    is_mutable = True
+
+    def __init__(self, parts: list[VariableTracker], doc: VariableTracker | None = None, source: Any = None):
+        super().__init__(source)
+        self.parts = parts
+        self.doc = doc
+
+    def python_type(self) -> type:
+        return property
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: Any) -> VariableTracker:
+        if obj is None:
+            return self
+        if is_none(self.parts[0]):
+            tx.raise_exception(AttributeError, f"property of '{obj.python_type().__name__}' object has no getter")
+        return self.parts[0].call_function(tx, [obj], {})
+
+    def property_set(self, tx: Any, obj: VariableTracker, value: VariableTracker, name: str) -> None:
+        if is_none(self.parts[1]):
+            kind = obj.python_type().__qualname__
+            tx.raise_exception(AttributeError, f"property '{name}' of '{kind}' object has no setter")
+        self.parts[1].call_function(tx, [obj, value], {})
+
+    def property_delete(self, tx: Any, obj: VariableTracker, name: str) -> None:
+        if is_none(self.parts[2]):
+            kind = obj.python_type().__qualname__
+            tx.raise_exception(AttributeError, f"property '{name}' of '{kind}' object has no deleter")
+        self.parts[2].call_function(tx, [obj], {})
+
+    def method_get(self, tx: Any, obj: VariableTracker, cls: VariableTracker | None = None) -> VariableTracker:
+        return self.descriptor_get(tx, None if is_none(obj) else obj, cls)
+
+    def method_set(self, tx: Any, obj: VariableTracker, value: VariableTracker) -> VariableTracker:
+        self.property_set(tx, obj, value, "")
+        return tx.const(None)
+
+    def method_delete(self, tx: Any, obj: VariableTracker) -> VariableTracker:
+        self.property_delete(tx, obj, "")
+        return tx.const(None)
+
+    def _with(self, tx: Any, i: int, fn: VariableTracker) -> PropertyVariable:
+        parts = list(self.parts)
+        parts[i] = fn
+        return PropertyVariable(parts, self.doc)
+
+    def method_getter(self, tx: Any, fn: VariableTracker) -> VariableTracker:
+        return self._with(tx, 0, fn)
+
+    def method_setter(self, tx: Any, fn: VariableTracker) -> VariableTracker:
+        return self._with(tx, 1, fn)
+
+    def method_deleter(self, tx: Any, fn: VariableTracker) -> VariableTracker:
+        return self._with(tx, 2, fn)
+
+    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
+        index = ("fget", "fset", "fdel").index(name) if name in ("fget", "fset", "fdel") else None
+        if index is not None:
+            return self.parts[index]
+        if name == "__doc__":
+            if self.doc is not None and not is_none(self.doc):
+                return self.doc
+            return tx.const(None) if is_none(self.parts[0]) else self.parts[0].get_attr(tx, "__doc__")
+        if name == "__isabstractmethod__":
+            return tx.const(any(p.has_attr(tx, name) and tx.truth(p.get_attr(tx, name)) for p in self.parts))
+        return None
+
+    def children(self) -> Any:
+        return tuple(self.parts) if self.doc is None else (*self.parts, self.doc)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.push_function(property)
+        for part in self.parts:
+            codegen(part)
+        if self.doc is not None:
+            codegen(self.doc)
+        codegen.call_function(3 if self.doc is None else 4)
+
+
+@wraps_type(property)
+def wrap_property(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from ..source import AttrSource
+
+    if source is not None:
+        tx.output.guard(source, "TYPE", property)
+    parts = [
+        tx.wrap(getattr(value, name), None if source is None else AttrSource(source, name))
+        for name in ("fget", "fset", "fdel")
+    ]
+    return PropertyVariable(parts, None, source)
+
+
+class PyModuleVariable(VariableTracker):
+    """A Python module: attributes are read through it with guards."""
+
+    __slots__ = ("attrs", "value")
+    is_mutable = True
+
+    def __init__(self, value: types.ModuleType, source: Any = None):
+        super().__init__(source)
+        self.value = value
+        self.attrs: dict[str, Any] = {}
+
+    def describe(self) -> str:
+        return f"module {self.value.__name__}"
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.value
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import ConstantKey
+
+        return ConstantKey(self.value)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        from ..source import AttrSource
+
+        value = tx.output.side_effects.load_global_of(self.value.__dict__, name)
+        if value is DELETED:
+            raise_attribute_error(tx, self, name)
+        if value is not None:
+            return value
+        if name == "__dict__":
+            tx.graph_break("unknown_attribute", type="module", attribute="__dict__")
+        if name in self.value.__dict__:
+            source = None if self.source is None else AttrSource(self.source, name)
+            return tx.wrap(self.value.__dict__[name], source)
+        if name == "__class__":
+            return self.class_vt(tx)
+        getattr_ = self.value.__dict__.get("__getattr__")
+        if getattr_ is not None:
+            source = None if self.source is None else AttrSource(self.source, "__getattr__")
+            return tx.wrap(getattr_, source).call_function(tx, [tx.const(name)], {})
+        if type(self.value) is not types.ModuleType:
+            # lazily loading module classes (transformers): reading the attribute imports; do it as the import would
+            try:
+                value = getattr(self.value, name)
+            except AttributeError:
+                raise_attribute_error(tx, self, name)
+            return tx.wrap(value, None if self.source is None else AttrSource(self.source, name))
+        if self.source is not None:
+            tx.output.guard(self.source, "NO_ATTR", name)
+        raise_attribute_error(tx, self, name)
+
+    def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
+        if self.value.__name__ in ("sys", "builtins", "os") or type(self.value) is not types.ModuleType:
+            tx.graph_break("side_effect", module=self.value.__name__, attribute=name)
+        tx.output.side_effects.store_global_of(self.value.__dict__, name, value, self)
+
+    def del_attr(self, tx: Any, name: str) -> None:
+        self.get_attr(tx, name)
+        tx.output.side_effects.store_global_of(self.value.__dict__, name, DELETED, self)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.load_global_alias("module", self.value)
+
+
+@wraps_type(types.ModuleType)
+def wrap_module(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "ID", value)
+    return PyModuleVariable(value, source)
+
+
+class CodeVariable(VariableTracker):
+    """A code object."""
+
+    __slots__ = ("value",)
+    has_identity = False
+
+    def __init__(self, value: Any, source: Any = None):
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.value
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import ConstantKey
+
+        return ConstantKey(self.value)
+
+
+@wraps_type(types.CodeType)
+def wrap_code(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "ID", value)
+    return CodeVariable(value, source)
+
+

@@ -1,0 +1,119 @@
+"""Numbers that are not known during translation: symbolic sizes, ints and floats."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .base import VariableTracker
+from .constant import ConstantVariable
+
+
+class SymNumberVariable(VariableTracker):
+    """A symbolic int, float or bool; ``value`` is torch's SymInt / SymFloat / SymBool, ``node`` gives it in the graph.
+
+    Asking for its truth, or using it where a plain number is needed, guards on the answer (the shape environment keeps it).
+    """
+
+    __slots__ = ("node", "fake", "real")
+    has_identity = False
+    is_symbolic_number = True
+
+    def __init__(self, node: Any, value: Any, source: Any = None, real: Any = None):
+        self.source = source
+        self.node = node
+        self.fake = value
+        self.real = real
+
+    @property
+    def value(self) -> Any:
+        return self.fake
+
+    def describe(self) -> str:
+        return f"symbolic number {self.fake}"
+
+    def python_type(self) -> type:
+        if isinstance(self.fake, torch.SymInt):
+            return int
+        return float if isinstance(self.fake, torch.SymFloat) else bool
+
+    def as_proxy(self) -> Any:
+        if self.node is None:
+            from .context import current_output
+
+            self.node = current_output().input_node(self)
+        return self.node
+
+    def as_index(self, tx: Any) -> int:
+        return int(self.fake)
+
+    def specialize(self, tx: Any) -> VariableTracker:
+        """The number as a constant, under a guard."""
+        kind = self.python_type()
+        return tx.const(kind(self.fake))
+
+    def truth(self, tx: Any) -> bool | None:
+        return bool(self.fake)
+
+    def hash_key(self, tx: Any) -> Any:
+        return self.specialize(tx).hash_key(tx)
+
+    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
+        other = other.realize()
+        if not (isinstance(other, SymNumberVariable) or (isinstance(other, ConstantVariable) and type(other.value) in (int, float, bool))):
+            return NotImplemented
+        pair = [other, self] if reflected else [self, other]
+        return _result(tx, tx.output.create_call("call_function", op, pair))
+
+    def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
+        if op is operator.not_:
+            return tx.const(not bool(self.fake))
+        return _result(tx, tx.output.create_call("call_function", op, [self]))
+
+    def call_builtin_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        return self.specialize(tx).call_builtin_method(tx, name, args, kwargs)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        return self.specialize(tx).get_attr(tx, name)
+
+    def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        return self.specialize(tx).call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.graph_output(self.as_proxy())
+
+
+def _result(tx: Any, vt: VariableTracker) -> VariableTracker:
+    if isinstance(vt, SymNumberVariable):
+        known = vt.fake.node.maybe_as_int() if isinstance(vt.fake, torch.SymInt) else None
+        if known is not None:
+            return tx.const(known)
+    return vt
+
+
+class SizeNumberVariable(SymNumberVariable):
+    """A symbolic size of a tensor; its node (``tensor.size(dim)``) is made when the number is used."""
+
+    __slots__ = ("owner", "dim")
+
+    def __init__(self, value: Any, owner: VariableTracker, dim: int):
+        super().__init__(None, value)
+        self.owner = owner
+        self.dim = dim
+
+    def as_proxy(self) -> Any:
+        if self.node is None:
+            from .context import current_output
+
+            output = current_output()
+            node = output.graph.create_node("call_method", "size", (self.owner.as_proxy(), self.dim), {})
+            node.meta["val"] = self.fake
+            node.meta["stack_trace"] = output.current_tx.stack_trace()
+            self.node = node
+        return self.node
+
+    def children(self) -> Any:
+        return (self.owner,)

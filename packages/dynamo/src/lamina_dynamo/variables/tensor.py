@@ -1,0 +1,537 @@
+"""Tensors of the traced program: a graph node and a fake with its metadata."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..graph_break import GraphBreak
+from ..source import AttrSource
+from .base import VariableTracker
+from .builder import wraps_if, wraps_type
+from .constant import ConstantVariable
+from .container import ListVariable, SizeVariable, TupleVariable
+from .keys import IdentityKey
+
+
+class TensorVariable(VariableTracker):
+    """One tensor. ``node`` is None for an outside tensor that no node has used yet."""
+
+    __slots__ = ("node", "fake", "cls", "real", "attrs")
+    has_identity = True
+
+    def __init__(self, node: Any, fake: Any, source: Any, cls: type):
+        self.source = source
+        self.node = node
+        self.fake = fake
+        self.cls = cls
+        self.real: Any = None
+        self.attrs: dict[str, VariableTracker] | None = None
+
+    def describe(self) -> str:
+        where = self.source.name if self.source is not None else str(self.node)
+        return f"tensor {where}"
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def as_proxy(self) -> Any:
+        node = self.node
+        if node is None:
+            from .context import current_output
+
+            node = self.node = current_output().input_node(self)
+        return node
+
+    def hash_key(self, tx: Any) -> Any:
+        return IdentityKey(self)
+
+    def truth(self, tx: Any) -> bool | None:
+        return None
+
+    # -- attributes ---------------------------------------------------------------------------------------------
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if self.attrs is not None and name in self.attrs:
+            return self.attrs[name]
+        reader = METADATA.get(name)
+        if reader is not None:
+            return reader(tx, self)
+        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            return tx.lazy(self.real.__dict__[name], AttrSource(self.source, name))
+        found = getattr(torch.Tensor, name, None)
+        if found is None:
+            if self.cls is not torch.Tensor and hasattr(self.cls, name):
+                raise GraphBreak("tensor_attribute", type=self.cls.__name__, name=name)
+            if hasattr(torch.Tensor, name):
+                return tx.const(None)
+            tx.raise_exception(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+        if callable(found):
+            return TensorMethodVariable(self, name)
+        if name == "__dict__":
+            raise GraphBreak("tensor_attribute", name=name)
+        result = getattr(self.fake, name)
+        if isinstance(result, torch.Tensor):
+            raise GraphBreak("tensor_attribute", name=name)
+        if type(result) in (bool, int, float, str, type(None)):
+            return tx.const(result)
+        raise GraphBreak("tensor_attribute", name=name)
+
+    def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
+        value = value.realize()
+        if name == "requires_grad":
+            self.call_method(tx, "requires_grad_", [value], {})
+            return
+        if name in METADATA or hasattr(torch.Tensor, name):
+            raise GraphBreak("side_effect", operation=f"tensor.{name} = ...")
+        tx.output.side_effects.mutation(self)
+        if self.attrs is None:
+            self.attrs = {}
+        self.attrs[name] = value
+
+    def del_attr(self, tx: Any, name: str) -> None:
+        raise GraphBreak("side_effect", operation=f"del tensor.{name}")
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        if name in METADATA or (self.attrs is not None and name in self.attrs):
+            return True
+        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            return True
+        return hasattr(torch.Tensor, name)
+
+    # -- side effects: attributes the program stored on the tensor ---------------------------------------------------
+
+    is_existing = property(lambda self: self.source is not None)
+
+    def children(self) -> Any:
+        return tuple(self.attrs.values()) if self.attrs else ()
+
+    def fill(self, codegen: Any) -> None:
+        for name, value in (self.attrs or {}).items():
+            codegen.push_function(setattr)
+            codegen(self)
+            codegen.load_const(name)
+            codegen(value)
+            codegen.call_function(3)
+            codegen.pop()
+
+    replay = fill
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def call_method(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        handler = METHODS.get(name)
+        if handler is not None:
+            return handler(tx, self, args, kwargs)
+        if name not in _METHOD_NAMES:
+            if not hasattr(torch.Tensor, name):
+                return self.get_attr(tx, name).call_function(tx, args, kwargs)
+            raise GraphBreak("tensor_attribute", name=name)
+        return tx.output.create_call("call_method", name, [self, *args], kwargs)
+
+    def call_function(self, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        tx.raise_exception(TypeError, f"'{self.cls.__name__}' object is not callable")
+
+    # -- protocols ----------------------------------------------------------------------------------------------
+
+    def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
+        return tx.output.create_call("call_function", operator.getitem, [self, key.realize()])
+
+    def set_item(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
+        tx.output.create_call("call_function", operator.setitem, [self, key.realize(), value.realize()])
+
+    def length(self, tx: Any) -> VariableTracker:
+        if not self.fake.dim():
+            tx.raise_exception(TypeError, "len() of a 0-d tensor")
+        return make_size(tx.output, self.fake.shape, self).items[0]
+
+    def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
+        raise GraphBreak("data_dependent_scalar", op="in")
+
+    def iterate(self, tx: Any) -> VariableTracker:
+        return TupleVariable(self.unpack(tx)).iterate(tx)
+
+    def unpack(self, tx: Any) -> list[VariableTracker]:
+        if not self.fake.dim():
+            tx.raise_exception(TypeError, "iteration over a 0-d tensor")
+        return tx.output.create_call("call_method", "unbind", [self, tx.const(0)]).items
+
+    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
+        other = other.realize()
+        if not is_operand(other):
+            return NotImplemented
+        pair = [other, self] if reflected else [self, other]
+        return tx.output.create_call("call_function", op, pair)
+
+    def inplace_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker) -> Any:
+        other = other.realize()
+        if not is_operand(other):
+            return NotImplemented
+        return tx.output.create_call("call_function", op, [self, other])
+
+    def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
+        if op is operator.not_:
+            raise GraphBreak("data_dependent_branch", value=self.describe())
+        if op is operator.pos:
+            return self.call_method(tx, "positive", [], {})
+        return tx.output.create_call("call_function", op, [self])
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.graph_output(self.as_proxy())
+        if self.attrs:
+            codegen.remember(self)
+
+
+def is_operand(vt: VariableTracker) -> bool:
+    """May ``vt`` be the other operand of a tensor operator?"""
+    if isinstance(vt, TensorVariable):
+        return True
+    if isinstance(vt, ConstantVariable):
+        return type(vt.value) in (int, float, bool, complex)
+    storage = getattr(vt, "storage", None)
+    if storage is not None:
+        return is_operand(storage)
+    return getattr(vt, "is_symbolic_number", False)
+
+
+def make_size(output: Any, shape: Any, owner: TensorVariable | None = None) -> SizeVariable:
+    """Tracker of a torch.Size; symbolic sizes are read from ``owner`` in the graph."""
+    from ..translator.base import constant
+
+    items: list[VariableTracker] = []
+    for dim, n in enumerate(shape):
+        if type(n) is int:
+            items.append(constant(n))
+            continue
+        known = n.node.maybe_as_int()
+        if known is not None:
+            items.append(constant(known))
+        elif owner is None:
+            raise GraphBreak("dynamic_shape", value=str(n))
+        else:
+            from .symint import SizeNumberVariable
+
+            items.append(SizeNumberVariable(n, owner, dim))
+    return SizeVariable(items)
+
+
+def make_sequence(kind: type, items: list[VariableTracker]) -> VariableTracker:
+    """Tracker of what a torch call returned: list, tuple or a named tuple of ``torch.return_types``."""
+    if kind is list:
+        return ListVariable(items)
+    if kind is tuple:
+        return TupleVariable(items)
+    if hasattr(kind, "_fields"):
+        from .container import NamedTupleVariable
+
+        return NamedTupleVariable(items, kind)
+    if issubclass(kind, tuple):
+        return StructSequenceVariable(items, kind)
+    raise GraphBreak("torch_unsupported", result=kind.__name__)
+
+
+class StructSequenceVariable(TupleVariable):
+    """A ``torch.return_types`` object: a tuple whose elements also have names."""
+
+    __slots__ = ("struct", "names")
+
+    def __init__(self, items: list[VariableTracker], struct: type):
+        super().__init__(items)
+        self.struct = struct
+        fields = [n for n, f in vars(struct).items() if type(f).__name__ == "member_descriptor"]
+        self.names = fields if len(fields) == len(items) else list(struct.__match_args__)
+
+    def python_type(self) -> type:
+        return self.struct
+
+    def is_python_constant(self) -> bool:
+        return False
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name in self.names:
+            return self.items[self.names.index(name)]
+        return super().get_attr(tx, name)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.push_function(self.struct)
+        super().push_new_arguments(codegen)
+        codegen.call_function(1)
+
+
+class TensorMethodVariable(VariableTracker):
+    """A method bound to a tensor."""
+
+    __slots__ = ("tensor", "name")
+
+    def __init__(self, tensor: TensorVariable, name: str):
+        self.source = None
+        self.tensor = tensor
+        self.name = name
+
+    def describe(self) -> str:
+        return f"tensor method {self.name}"
+
+    def python_type(self) -> type:
+        return type(getattr(torch.zeros(()), self.name))
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        return self.tensor.call_method(tx, self.name, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name == "__self__":
+            return self.tensor
+        if name == "__name__":
+            return tx.const(self.name)
+        return super().get_attr(tx, name)
+
+    def children(self) -> Any:
+        return (self.tensor,)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen(self.tensor)
+        codegen.load_attr(self.name)
+
+
+# -- attributes answered from metadata -----------------------------------------------------------------------------------
+
+
+def _constant(name: str) -> Callable[..., VariableTracker]:
+    def read(tx: Any, vt: TensorVariable) -> VariableTracker:
+        return tx.output.wrap_value(getattr(vt.fake, name))
+
+    return read
+
+
+def _call(name: str, *args: Any) -> Callable[..., VariableTracker]:
+    def read(tx: Any, vt: TensorVariable) -> VariableTracker:
+        return tx.output.create_call("call_method", name, [vt, *[tx.const(a) for a in args]])
+
+    return read
+
+
+def _shape(tx: Any, vt: TensorVariable) -> VariableTracker:
+    return make_size(tx.output, vt.fake.shape, vt)
+
+
+def _grad(tx: Any, vt: TensorVariable) -> VariableTracker:
+    if vt.source is None:
+        if vt.fake.is_leaf and vt.fake.requires_grad:
+            raise GraphBreak("tensor_attribute", name="grad of a leaf made inside")
+        return tx.const(None)
+    source = AttrSource(vt.source, "grad")
+    return tx.wrap(vt.real.grad, source)
+
+
+def _reverse(tx: Any, vt: TensorVariable) -> VariableTracker:
+    n = vt.fake.dim()
+    if n == 2:
+        return tx.output.create_call("call_method", "t", [vt])
+    return tx.output.create_call("call_method", "permute", [vt, *[tx.const(i) for i in reversed(range(n))]])
+
+
+def _complex_part(fn: Any) -> Callable[..., VariableTracker]:
+    def read(tx: Any, vt: TensorVariable) -> VariableTracker:
+        if fn is torch.real and not vt.fake.dtype.is_complex:
+            return vt
+        return tx.output.create_call("call_function", fn, [vt])
+
+    return read
+
+
+def _data(tx: Any, vt: TensorVariable) -> VariableTracker:
+    return tx.output.create_call("call_method", "detach", [vt])
+
+
+def _grad_fn(tx: Any, vt: TensorVariable) -> VariableTracker:
+    if vt.fake.grad_fn is None:
+        return tx.const(None)
+    raise GraphBreak("tensor_attribute", name="grad_fn")
+
+
+def _unfollowed(name: str) -> Callable[..., VariableTracker]:
+    def read(tx: Any, vt: TensorVariable) -> VariableTracker:
+        raise GraphBreak("tensor_attribute", name=name)
+
+    return read
+
+
+def _class(tx: Any, vt: TensorVariable) -> VariableTracker:
+    return vt.class_vt(tx)
+
+
+METADATA: dict[str, Callable[..., VariableTracker]] = {
+    "shape": _shape,
+    "T": _reverse,
+    "mT": _call("transpose", -2, -1),
+    "H": _call("adjoint"),
+    "mH": _call("adjoint"),
+    "real": _complex_part(torch.real),
+    "imag": _complex_part(torch.imag),
+    "data": _data,
+    "grad": _grad,
+    "grad_fn": _grad_fn,
+    "_grad": _grad,
+    "__class__": _class,
+    "__dict__": _unfollowed("__dict__"),
+    "_base": _unfollowed("_base"),
+    "_backward_hooks": _unfollowed("_backward_hooks"),
+    "_version": _unfollowed("_version"),
+    "volatile": _constant("volatile"),
+    "_cdata": _unfollowed("_cdata"),
+}
+METADATA.update(
+    (name, _constant(name))
+    for name in (
+        "dtype device ndim layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_xpu is_sparse is_sparse_csr is_quantized "
+        "is_nested is_mkldnn is_vulkan is_ipu is_xla is_maia itemsize nbytes names name output_nr retains_grad"
+    ).split()
+    if hasattr(torch.Tensor, name)
+)
+
+
+# -- methods with a meaning of their own ----------------------------------------------------------------------------------
+
+
+def _size(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    size = make_size(tx.output, vt.fake.shape, vt)
+    where = args[0] if args else kwargs.get("dim")
+    if where is None or (isinstance(where, ConstantVariable) and where.value is None):
+        return size
+    return size.get_item(tx, where)
+
+
+def _dim(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    return tx.const(vt.fake.dim())
+
+
+def _break(kind: str) -> Callable[..., VariableTracker]:
+    def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+        raise GraphBreak(kind, value=vt.describe())
+
+    return method
+
+
+def _length(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    return vt.length(tx)
+
+
+def _iterate(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    return vt.iterate(tx)
+
+
+def _get_item(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    return vt.get_item(tx, args[0])
+
+
+def _set_item(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    vt.set_item(tx, args[0], args[1])
+    return tx.const(None)
+
+
+def _requires_grad(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    wanted = args[0] if args else kwargs.get("requires_grad")
+    flag = True if wanted is None else wanted.as_python_constant()
+    if vt.fake.requires_grad == flag:
+        return vt
+    raise GraphBreak("tensor_attribute", name="requires_grad_")
+
+
+def _operator(op: Any, reflected: bool = False) -> Callable[..., VariableTracker]:
+    def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+        result = vt.binary_op(tx, op, args[0], reflected)
+        return tx.const(NotImplemented) if result is NotImplemented else result
+
+    return method
+
+
+def _unary(op: Any) -> Callable[..., VariableTracker]:
+    def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+        return vt.unary_op(tx, op)
+
+    return method
+
+
+def _new_tensor(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    return tx.output.create_call("call_method", "new_tensor", [vt, *args], kwargs)
+
+
+METHODS: dict[str, Callable[..., VariableTracker]] = {
+    "size": _size,
+    "dim": _dim,
+    "ndimension": _dim,
+    "tolist": _break("data_dependent_scalar"),
+    "numpy": _break("data_dependent_scalar"),
+    "__bool__": _break("data_dependent_branch"),
+    "__float__": _break("data_dependent_scalar"),
+    "__int__": _break("data_dependent_scalar"),
+    "__index__": _break("data_dependent_scalar"),
+    "__array__": _break("data_dependent_scalar"),
+    "__contains__": _break("data_dependent_scalar"),
+    "__repr__": _break("data_dependent_scalar"),
+    "__str__": _break("data_dependent_scalar"),
+    "__format__": _break("data_dependent_scalar"),
+    "data_ptr": _break("tensor_attribute"),
+    "untyped_storage": _break("tensor_attribute"),
+    "storage": _break("tensor_attribute"),
+    "backward": _break("autograd_call"),
+    "register_hook": _break("hook"),
+    "register_post_accumulate_grad_hook": _break("hook"),
+    "retain_grad": _break("hook"),
+    "requires_grad_": _requires_grad,
+    "set_": _break("torch_unsupported"),
+    "resize_": _break("torch_unsupported"),
+    "resize_as_": _break("torch_unsupported"),
+    "share_memory_": _break("torch_unsupported"),
+    "__len__": _length,
+    "__iter__": _iterate,
+    "__getitem__": _get_item,
+    "__setitem__": _set_item,
+    "__deepcopy__": _break("torch_unsupported"),
+    "__reduce_ex__": _break("torch_unsupported"),
+    "__torch_function__": _break("torch_unsupported"),
+    "to_sparse": _break("sparse_or_nested"),
+    "to_sparse_csr": _break("sparse_or_nested"),
+    "to_dense": _break("sparse_or_nested"),
+    "map_": _break("torch_unsupported"),
+    "apply_": _break("torch_unsupported"),
+    "__neg__": _unary(operator.neg),
+    "__invert__": _unary(operator.invert),
+    "__abs__": _unary(abs),
+}
+for _name in "add sub mul matmul truediv floordiv mod pow lshift rshift and_ or_ xor".split():
+    _plain = _name.rstrip("_")
+    METHODS[f"__{_plain}__"] = _operator(getattr(operator, _name))
+    METHODS[f"__r{_plain}__"] = _operator(getattr(operator, _name), True)
+for _name in "lt le eq ne gt ge".split():
+    METHODS[f"__{_name}__"] = _operator(getattr(operator, _name))
+
+_METHOD_NAMES = {
+    name for name in dir(torch.Tensor) if callable(getattr(torch.Tensor, name, None)) and name not in METHODS
+    and (not name.startswith("__") or name in ("__and__",))
+}  # fmt: skip
+
+
+def wrap_tensor(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is None:
+        raise GraphBreak("unknown_object", type="tensor constant")
+    return tx.output.add_tensor_input(value, source)
+
+
+wraps_type(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)(wrap_tensor)
+
+
+@wraps_if(lambda v: isinstance(v, torch.Tensor), priority=20)
+def wrap_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
+    kind = type(value)
+    if kind.__torch_function__ in (torch._C._disabled_torch_function_impl,) and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+        if kind.__module__.startswith("torch.nn.parameter") and not kind.__name__.startswith("Uninitialized"):
+            return wrap_tensor(tx, value, source)
+    raise GraphBreak("tensor_subclass", type=kind.__name__)

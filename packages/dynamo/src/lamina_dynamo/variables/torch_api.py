@@ -1,0 +1,308 @@
+"""Calls of torch functions: which become graph nodes, which are answered at translation, which break the graph."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import trace_policy
+from ..graph_break import GraphBreak
+from .base import VariableTracker
+from .builder import wraps_type
+from .builtin import CONSTRUCTORS
+from .constant import ConstantVariable
+
+Handler = Callable[[Any, list[VariableTracker], dict[str, VariableTracker]], VariableTracker]
+HANDLERS: dict[Any, Handler] = {}
+
+
+def handles(*functions: Any) -> Callable[[Handler], Handler]:
+    """Register how calls of these functions are translated."""
+
+    def register(handler: Handler) -> Handler:
+        for fn in functions:
+            if fn is not None:
+                HANDLERS[fn] = handler
+        return handler
+
+    return register
+
+
+class TorchFunctionVariable(VariableTracker):
+    """A torch function."""
+
+    __slots__ = ("value",)
+    has_identity = False
+
+    def __init__(self, value: Any, source: Any = None):
+        self.source = source
+        self.value = value
+
+    def describe(self) -> str:
+        return f"torch function {getattr(self.value, '__name__', self.value)}"
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.value
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def hash_key(self, tx: Any) -> Any:
+        from .keys import ConstantKey
+
+        return ConstantKey(self.value)
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if not hasattr(self.value, name):
+            tx.raise_exception(AttributeError, f"'{self.python_type().__name__}' object has no attribute '{name}'")
+        found = getattr(self.value, name)
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return tx.const(found)
+        return tx.wrap(found, None)
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        return hasattr(self.value, name)
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: Any) -> VariableTracker:
+        if obj is None or not isinstance(self.value, types.FunctionType):
+            return self
+        from .function import BoundMethodVariable
+
+        return BoundMethodVariable(self, obj)
+
+    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        value = self.value
+        tx.direct_call = False
+        args = [a.realize() for a in args]
+        if kwargs:
+            kwargs = {k: a.realize() for k, a in kwargs.items()}
+        handler = HANDLERS.get(value)
+        if handler is not None:
+            return handler(tx, args, kwargs)
+        if type(value) in _DESCRIPTORS:
+            return _call_descriptor(tx, value, args, kwargs)
+        if not trace_policy.is_allowed_c_function(value) and not has_tensor(args, kwargs):
+            raise GraphBreak("torch_unsupported", function=trace_policy.qualified_name(value))
+        if isinstance(value, types.FunctionType):
+            mark = len(tx.output.guards)
+            try:
+                return tx.output.create_call("call_function", value, args, kwargs)
+            except GraphBreak:
+                del mark
+                from .function import UserFunctionVariable
+
+                return tx.inline(UserFunctionVariable(value, self.source), args, kwargs)
+        return tx.output.create_call("call_function", value, args, kwargs)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.load_const(self.value)
+
+
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def _call_descriptor(tx: Any, value: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """``torch.Tensor.add(x, y)``: the method of the first argument."""
+    if not args:
+        raise GraphBreak("torch_unsupported", function=value.__name__)
+    return args[0].call_method(tx, value.__name__, args[1:], kwargs)
+
+
+def has_tensor(args: Any, kwargs: Any) -> bool:
+    """Is there a tensor among the arguments?"""
+    from .tensor import TensorVariable
+
+    def inside(vt: VariableTracker, depth: int) -> bool:
+        vt = vt.realize()
+        if isinstance(vt, TensorVariable):
+            return True
+        items = getattr(vt, "items", None)
+        return depth > 0 and isinstance(items, list) and any(inside(i, depth - 1) for i in items)
+
+    return any(inside(a, 2) for a in args) or any(inside(a, 2) for a in kwargs.values())
+
+
+def wrap_torch(tx: Any, value: Any, source: Any) -> VariableTracker | None:
+    """Tracker of a callable of torch, or None if it is none."""
+    try:
+        known = value in HANDLERS
+    except TypeError:
+        return None
+    if not known and not trace_policy.is_graph_function(value):
+        return None
+    if source is not None:
+        tx.output.guard(source, "ID", value)
+    return TorchFunctionVariable(value, source)
+
+
+_CALLABLE_TYPES = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor),
+)  # fmt: skip
+CALLABLE_TYPES = frozenset(_CALLABLE_TYPES)
+"""Types of values about which the builder asks ``wrap_torch`` first."""
+
+
+def wrap_op(tx: Any, value: Any, source: Any) -> VariableTracker:
+    return TorchFunctionVariable(value, source)
+
+
+wraps_type(type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))(wrap_op)
+
+
+# -- objects of torch that are constants ---------------------------------------------------------------------------------
+
+
+class TorchConstantVariable(ConstantVariable):
+    """A dtype, device, layout, memory format, finfo or iinfo."""
+
+    __slots__ = ()
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        from .constant import wrap_result
+
+        if not hasattr(self.value, name):
+            tx.raise_exception(AttributeError, f"'{type(self.value).__name__}' object has no attribute '{name}'")
+        found = getattr(self.value, name)
+        if callable(found) and not isinstance(found, torch.dtype):
+            return FoldedCallable(found)
+        return wrap_result(tx, found)
+
+    def has_attr(self, tx: Any, name: str) -> bool:
+        return hasattr(self.value, name)
+
+    def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        return self.get_attr(tx, name).call_function(tx, args, kwargs)
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def call_function(self, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        raise GraphBreak("unknown_call", value=self.describe())
+
+
+class FoldedCallable(VariableTracker):
+    """A pure callable that is run at translation on constants."""
+
+    __slots__ = ("value",)
+    has_identity = False
+
+    def __init__(self, value: Any, source: Any = None):
+        self.source = source
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_python_constant(self) -> bool:
+        return True
+
+    def as_python_constant(self) -> Any:
+        return self.value
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        from .constant import fold
+
+        return fold(tx, self.value, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.load_const(self.value)
+
+
+@wraps_type(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+def wrap_torch_constant(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "CONSTANT" if isinstance(value, (torch.device, torch.finfo, torch.iinfo)) else "ID", value)
+    return TorchConstantVariable(value, source)
+
+
+def _fold_class(cls: Any) -> Callable[..., VariableTracker]:
+    def constructor(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        from .constant import fold
+
+        return fold(tx, cls, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
+
+    return constructor
+
+
+for _cls in (torch.device, torch.finfo, torch.iinfo):
+    CONSTRUCTORS[_cls] = _fold_class(_cls)
+
+
+# -- answered at translation ---------------------------------------------------------------------------------------------
+
+
+def _answers(value: Any) -> Handler:
+    def handler(tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        return tx.const(value)
+
+    return handler
+
+
+_false, _true = _answers(False), _answers(True)
+handles(
+    torch.jit.is_scripting, torch.jit.is_tracing, torch._jit_internal.is_scripting, torch._C._get_tracing_state,
+    torch.compiler.is_exporting, torch.onnx.is_in_onnx_export,
+    torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic,
+    torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic,
+    getattr(torch._C, "_is_tracing", None), getattr(torch._jit_internal, "is_tracing", None),
+)(_false)  # fmt: skip
+handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)(_true)
+HANDLERS[torch._C._get_tracing_state] = _answers(None)
+handles(torch._C._log_api_usage_once, torch._assert_async if hasattr(torch, "_assert_async") else None)(_answers(None))
+handles(torch.compiler.is_compiling)(_true)
+
+
+@handles(torch.is_tensor)
+def _is_tensor(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+    return tx.const(issubclass(args[0].python_type(), torch.Tensor))
+
+
+@handles(torch._assert)
+def _assert(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+    truth = args[0].truth(tx)
+    if truth is None:
+        raise GraphBreak("data_dependent_branch", value=args[0].describe())
+    if not truth:
+        tx.raise_exception(AssertionError, args[1])
+    return tx.const(None)
+
+
+@handles(torch._C._set_grad_enabled)
+def _set_grad_enabled(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+    from .context import set_grad_mode
+
+    set_grad_mode(tx.output, bool(args[0].as_python_constant()))
+    return tx.const(None)
+
+
+def _breaks(kind: str) -> Handler:
+    def handler(tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        raise GraphBreak(kind)
+
+    return handler
+
+
+handles(torch.autograd.grad, torch.autograd.backward)(_breaks("autograd_call"))
+handles(
+    torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.random.manual_seed,
+    torch.random.get_rng_state, torch.random.set_rng_state, torch.random.fork_rng,
+)(_breaks("random_state"))  # fmt: skip
+handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
+
+
+@handles(torch.numel)
+def _numel(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+    return args[0].call_method(tx, "numel", [], {})

@@ -1,0 +1,193 @@
+"""The driver: what it keeps, merges, removes and copies."""
+
+import operator
+
+import lamina_primtorch as lp
+import pytest
+import torch
+import torch.fx as fx
+from lamina_primtorch.config import patch
+
+aten = torch.ops.aten
+
+
+class Build:
+    """A hand-written ATen graph with values."""
+
+    def __init__(self):
+        self.graph = fx.Graph()
+        self.inputs = []
+
+    def input(self, x):
+        node = self.graph.placeholder(f"a{len(self.inputs)}")
+        node.meta["val"] = x
+        self.inputs.append(x)
+        return node
+
+    def call(self, op, *args, **kwargs):
+        node = self.graph.call_function(op, args, kwargs)
+        read = lambda n: n.meta["val"]  # noqa: E731
+        node.meta["val"] = op(*fx.map_arg(args, read), **fx.map_arg(kwargs, read))
+        node.meta["stack_trace"] = f'File "model.py", line {len(self.graph.nodes)}'
+        return node
+
+    def done(self, *outs):
+        self.graph.output(tuple(outs))
+        return fx.GraphModule({}, self.graph)
+
+
+def names(gm):
+    return [n.target.name if isinstance(n.target, lp.Prim) else str(n.target) for n in gm.graph.nodes if n.op == "call_function"]
+
+
+def run_both(gm, inputs):
+    low = lp.decompose(gm)
+    low.graph.lint()
+    lp.check_graph(low)
+    for a, b in zip(gm(*inputs), low(*inputs), strict=True):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
+    return low
+
+
+def test_common_subexpressions_are_made_once_and_dead_ones_not_at_all():
+    b = Build()
+    x = b.input(torch.randn(3, 4))
+    e1, e2 = b.call(aten.exp.default, x), b.call(aten.exp.default, x)
+    b.call(aten.sin.default, x)
+    low = run_both(b.done(b.call(aten.add.Tensor, e1, e2)), b.inputs)
+    assert names(low) == ["exp", "add"]
+
+
+def test_random_ops_are_neither_merged_nor_removed():
+    b = Build()
+    x = b.input(torch.ones(8))
+    r1, r2 = b.call(aten.bernoulli.p, x, 0.5), b.call(aten.bernoulli.p, x, 0.5)
+    b.call(aten.bernoulli.p, x, 0.5)
+    gm = b.done(r1, r2)
+    low = lp.decompose(gm)
+    assert names(low) == ["bernoulli_p"] * 3
+    torch.manual_seed(3)
+    want = gm(*b.inputs)
+    torch.manual_seed(3)
+    got = low(*b.inputs)
+    assert all(torch.equal(a, c) for a, c in zip(want, got, strict=True))
+
+
+def test_minus_zero_and_one_are_not_merged_with_zero_and_true():
+    b = Build()
+    x = b.input(torch.ones(2))
+    outs = [b.call(aten.full_like.default, x, v) for v in (0.0, -0.0, float("nan"))]
+    low = lp.decompose(b.done(*outs))
+    got = low(*b.inputs)
+    assert torch.signbit(got[1]).all() and not torch.signbit(got[0]).any() and got[2].isnan().all()
+
+
+def test_metadata_is_copied_and_vals_are_light():
+    b = Build()
+    x = b.input(torch.randn(2, 5))
+    low = lp.decompose(b.done(b.call(aten._softmax.default, x, 1, False)))
+    for n in low.graph.nodes:
+        if n.op == "call_function":
+            assert n.meta["stack_trace"].startswith('File "model.py"')
+            assert type(n.meta["val"]) is lp.Value
+
+
+def test_a_fresh_output_stays_fresh():
+    b = Build()
+    x = b.input(torch.randn(3))
+    c = b.call(aten.clone.default, x)
+    low = lp.decompose(b.done(c, b.call(aten.clone.default, c)))
+    outs = low(*b.inputs)
+    assert len({o.data_ptr() for o in (*outs, b.inputs[0])}) == 3
+
+
+def test_a_view_output_stays_a_view():
+    b = Build()
+    x = b.input(torch.randn(3, 4))
+    low = lp.decompose(b.done(b.call(aten.permute.default, x, [1, 0])))
+    assert low(*b.inputs)[0].data_ptr() == b.inputs[0].data_ptr()
+
+
+def test_what_has_no_decomposition_is_kept():
+    b = Build()
+    x = b.input(torch.randn(3, 3))
+    y = b.call(aten.linalg_eig.default, x)
+    item = b.graph.call_function(operator.getitem, (y, 0))
+    item.meta["val"] = y.meta["val"][0]
+    low = lp.decompose(b.done(item))
+    assert names(low)[0] == "aten.linalg_eig.default"
+
+
+def test_a_declined_case_is_kept_and_says_why():
+    seen = []
+    remove = lp.on_event(seen.append)
+    b = Build()
+    x = b.input(torch.randn(3))
+    g = b.graph.call_function(aten.celu.default, (x, 0.0))
+    g.meta["val"] = torch.randn(3)
+    low = lp.decompose(b.done(g))
+    remove()
+    assert names(low) == ["aten.celu.default"]
+    assert any(e.name == "kept" and "alpha 0" in e.payload["reason"] for e in seen)
+    with pytest.raises(RuntimeError):
+        low(torch.randn(3))
+
+
+def test_strides_of_outputs_are_eagers():
+    b = Build()
+    x = b.input(torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
+    y = b.input(torch.randn(1, 7).t())
+    outs = [b.call(aten.mul.Tensor, x, x), b.call(aten.sum.dim_IntList, x, [1], True), b.call(aten.mul.Tensor, y, 2),
+            b.call(aten.clone.default, y), b.call(aten.ones_like.default, y, pin_memory=False)]  # fmt: skip
+    run_both(b.done(*outs), b.inputs)
+
+
+def test_no_tensor_is_computed_while_decomposing():
+    b = Build()
+    x = b.input(torch.randn(4, 4))
+    gm = b.done(b.call(aten.native_layer_norm.default, x, [4], None, None, 1e-5)[0] if False else b.call(aten.gelu.default, x))
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Count.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    with Count():
+        lp.decompose(gm)
+    assert Count.calls == 0
+
+
+def test_unknown_target_is_refused():
+    with pytest.raises(ValueError, match="unknown target"):
+        lp.decompose(fx.GraphModule({}, fx.Graph()), "nonsense")
+
+
+def test_check_graph_names_the_broken_node():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(2)
+    y = graph.placeholder("y")
+    y.meta["val"] = torch.ones(3)
+    graph.call_function(lp.prims.add, (x, y)).meta["val"] = torch.ones(3)
+    graph.output((x,))
+    with pytest.raises(lp.contract.ContractError, match="shapes"):
+        lp.check_graph(fx.GraphModule({}, graph))
+
+
+def test_an_internal_error_keeps_the_op_unless_strict():
+    def broken(x):
+        raise KeyError("oops")
+
+    table = lp.decomposition_table("prims")
+    copy = type(table)("prims")
+    copy._found[aten.exp.default] = broken
+    b = Build()
+    x = b.input(torch.randn(2))
+    gm = b.done(b.call(aten.exp.default, x))
+    with patch(strict=False):
+        assert names(lp.decompose(gm, table=copy)) == ["aten.exp.default"]
+    with patch(strict=True), pytest.raises(KeyError):
+        lp.decompose(gm, table=copy)
