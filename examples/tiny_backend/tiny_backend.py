@@ -1,8 +1,10 @@
 """A backend in numpy: it takes any decomposed graph, implements the prims it meets, and runs it.
 
-    python examples/tiny_backend/tiny_backend.py        # trains nothing, imports no compiler: one model, numpy against eager
+    python examples/tiny_backend/tiny_backend.py        # trains nothing, imports no compiler: one model, numpy
+    against eager
 
-A new backend needs one function a prim. ``needed(model graphs)`` (see ``lamina_primtorch.prims_needed``) tells which ones.
+A new backend needs one function a prim. ``needed(model graphs)`` (see ``lamina_primtorch.prims_needed``) tells which
+ones.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ import math
 import operator
 from typing import Any
 
-import lamina_primtorch as lp
 import numpy as np
 import torch
 import torch.fx as fx
 
+import lamina_primtorch as lp
+
 DTYPE = {
-    torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.int32: np.int32, torch.int16: np.int16,
+    torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64,
+    torch.int32: np.int32, torch.int16: np.int16,
     torch.int8: np.int8, torch.uint8: np.uint8, torch.bool: np.bool_, torch.float16: np.float16,
 }  # fmt: skip
 
@@ -51,7 +55,9 @@ def var_mean(x: np.ndarray, dims: Any, correction: float) -> tuple:
 
 
 def gather(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(x[tuple(slice(n) if d != dim else slice(None) for d, n in enumerate(index.shape))], index, dim)
+    return np.take_along_axis(
+        x[tuple(slice(n) if d != dim else slice(None) for d, n in enumerate(index.shape))], index, dim
+    )
 
 
 def index_put(x: np.ndarray, indices: Any, values: np.ndarray, accumulate: bool) -> np.ndarray:
@@ -64,7 +70,9 @@ def index_put(x: np.ndarray, indices: Any, values: np.ndarray, accumulate: bool)
     return out
 
 
-def embedding_dense_backward(grad: np.ndarray, index: np.ndarray, num: int, padding_idx: int, scale: bool) -> np.ndarray:
+def embedding_dense_backward(
+    grad: np.ndarray, index: np.ndarray, num: int, padding_idx: int, scale: bool
+) -> np.ndarray:
     out = np.zeros((num, grad.shape[-1]), grad.dtype)
     np.add.at(out, index.reshape(-1), grad.reshape(-1, grad.shape[-1]))
     if padding_idx >= 0:
@@ -121,21 +129,30 @@ def fold(fn: Any) -> Any:
 # One entry a prim. Elementwise ones are numpy's own.
 NUMPY: dict[str, Any] = {
     name: getattr(np, name)
-    for name in "exp log log1p expm1 sqrt reciprocal sin cos tan tanh sinh cosh floor ceil trunc sign isnan isinf isfinite signbit"
+    for name in "exp log log1p expm1 sqrt reciprocal sin cos tan tanh sinh cosh floor ceil trunc sign isnan"
+                " isinf isfinite signbit"
     " logical_not maximum minimum fmax fmin hypot copysign nextafter".split()
 } | {
     "neg": operator.neg, "abs": np.abs, "erf": erf, "rsqrt": lambda x: 1 / np.sqrt(x), "round": np.rint,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
-    "remainder": np.mod, "fmod": np.fmod, "pow": np.power, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge, "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
-    "bitwise_not": operator.invert, "where": np.where, "convert_element_type": lambda x, dtype: x.astype(DTYPE[dtype]),
-    "broadcast_in_dim": broadcast_in_dim, "permute": np.transpose, "reshape": np.reshape, "slice": cut, "flip": np.flip,
-    "restride": lambda x, stride: x, "diagonal": np.diagonal, "cat": lambda xs, dim: np.concatenate(xs, dim), "pad": pad,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "div": operator.truediv,
+    "remainder": np.mod, "fmod": np.fmod, "pow": np.power, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge, "bitwise_and": operator.and_, "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "bitwise_not": operator.invert, "where": np.where,
+    "convert_element_type": lambda x, dtype: x.astype(DTYPE[dtype]),
+    "broadcast_in_dim": broadcast_in_dim, "permute": np.transpose, "reshape": np.reshape, "slice": cut,
+    "flip": np.flip,
+    "restride": lambda x, stride: x, "diagonal": np.diagonal, "cat": lambda xs, dim: np.concatenate(xs, dim),
+    "pad": pad,
     "sum": lambda x, dims, dtype: x.astype(DTYPE[dtype]).sum(axis=tuple(dims)).astype(DTYPE[dtype]),
     "prod": lambda x, dims, dtype: x.astype(DTYPE[dtype]).prod(axis=tuple(dims)),
     "amax": fold(np.max), "amin": fold(np.min), "any": fold(np.any), "all": fold(np.all), "var_mean": var_mean,
-    "argmax": lambda x, dim: np.argmax(x, dim), "argmin": lambda x, dim: np.argmin(x, dim), "cumsum": lambda x, dim: x.cumsum(dim),
-    "gather": gather, "take_rows": lambda x, index: x[index], "index_select": lambda x, dim, index: np.take(x, index, dim),
+    "argmax": lambda x, dim: np.argmax(x, dim), "argmin": lambda x, dim: np.argmin(x, dim),
+    "cumsum": lambda x, dim: x.cumsum(dim),
+    "gather": gather, "take_rows": lambda x, index: x[index],
+    "index_select": lambda x, dim, index: np.take(x, index, dim),
     "index": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)], "index_put": index_put,
     "full": full, "iota": iota, "mm": np.matmul, "bmm": np.matmul, "mv": np.matmul, "dot": np.dot,
     "addmm": lambda c, a, b, beta=1, alpha=1: beta * c + alpha * (a @ b),
@@ -153,10 +170,16 @@ def to_numpy(x: Any) -> Any:
 
 
 def compile_graph(gm: fx.GraphModule) -> Any:
-    """A callable over torch tensors for a flat ATen (or already decomposed) graph. Raises Missing with the names of absent prims."""
+    """A callable over torch tensors for a flat ATen (or already decomposed) graph. Raises Missing with the names of
+    absent prims.
+    """
     low = lp.decompose(gm)
     absent = sorted(
-        {str(n.target) for n in low.graph.nodes if n.op == "call_function" and _name(n.target) not in NUMPY and n.target is not operator.getitem}
+        {
+            str(n.target)
+            for n in low.graph.nodes
+            if n.op == "call_function" and _name(n.target) not in NUMPY and n.target is not operator.getitem
+        }
     )
     if absent:
         raise Missing(f"prims this backend lacks: {', '.join(absent)}")
@@ -191,7 +214,9 @@ def _name(target: Any) -> str:
 
 
 def trace(fn: Any, *inputs: torch.Tensor) -> fx.GraphModule:
-    """A flat ATen graph of ``fn`` by a small dispatch mode: enough for this example (lamina-aot-autograd does it properly)."""
+    """A flat ATen graph of ``fn`` by a small dispatch mode: enough for this example (lamina-aot-autograd does it
+    properly).
+    """
     graph = fx.Graph()
     known: dict[int, fx.Node] = {}
     alive = list(inputs)

@@ -1,4 +1,6 @@
-"""Replays the operator samples that torch ships and shows every ATen call they make, forward and backward, to a checker."""
+"""Replays the operator samples that torch ships and shows every ATen call they make, forward and backward, to a
+checker.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ aten_namespaces = ("aten",)
 
 
 class Watch(TorchDispatchMode):
-    """Calls ``check(op, args, kwargs, result)`` after each ATen call; no more than ``limit`` calls an overload and dtype."""
+    """Calls ``check(op, args, kwargs, result)`` after each ATen call; no more than ``limit`` calls an overload and
+    dtype.
+    """
 
     def __init__(self, check: Callable[..., None], limit: int) -> None:
         super().__init__()
@@ -45,7 +49,9 @@ def ops(names: str | None = None) -> Iterator[Any]:
 
 
 def relaid(sample: Any, layout: str) -> Any:
-    """The sample with its tensors in another memory layout: "plain", "strided" (gaps between elements) or "transposed"."""
+    """The sample with its tensors in another memory layout: "plain", "strided" (gaps between elements) or
+    "transposed".
+    """
     if layout == "plain":
         return sample
     if layout == "strided":
@@ -61,7 +67,9 @@ def relaid(sample: Any, layout: str) -> Any:
     return sample.transform(turn)
 
 
-def replay(watch: Watch, infos: Any, dtypes: Any, per_op: int, backward: bool = True, layout: str = "plain") -> list[str]:
+def replay(
+    watch: Watch, infos: Any, dtypes: Any, per_op: int, backward: bool = True, layout: str = "plain"
+) -> list[str]:
     """Run ``per_op`` samples of each operator and dtype under ``watch``. Returns samples torch itself could not run."""
     failed = []
     for info in infos:

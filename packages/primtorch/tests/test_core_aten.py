@@ -1,11 +1,12 @@
 """Target "core_aten": only what is outside the core set is rewritten, and every prim can be spelled in ATen."""
 
-import lamina_primtorch as lp
 import pytest
 import torch
 import torch.fx as fx
-from lamina_primtorch.core_aten import spell_in_aten
 from one_op import graph_of
+
+import lamina_primtorch as lp
+from lamina_primtorch.core_aten import spell_in_aten
 
 aten = torch.ops.aten
 
@@ -40,7 +41,7 @@ def test_core_ops_stay():
         (aten.nll_loss_forward.default, torch.randn(3, 4), torch.tensor([0, 3, 1]), None, 1, -100),
     ],
     ids=lambda c: str(c[0]),
-)  # fmt: skip
+)
 def test_others_become_core_ops_with_eagers_values(call):
     op, *args = call
     gm, inputs = lowered(op, *args)

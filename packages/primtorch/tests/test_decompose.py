@@ -2,10 +2,11 @@
 
 import operator
 
-import lamina_primtorch as lp
 import pytest
 import torch
 import torch.fx as fx
+
+import lamina_primtorch as lp
 from lamina_primtorch.config import patch
 
 aten = torch.ops.aten
@@ -37,7 +38,11 @@ class Build:
 
 
 def names(gm):
-    return [n.target.name if isinstance(n.target, lp.Prim) else str(n.target) for n in gm.graph.nodes if n.op == "call_function"]
+    return [
+        n.target.name if isinstance(n.target, lp.Prim) else str(n.target)
+        for n in gm.graph.nodes
+        if n.op == "call_function"
+    ]
 
 
 def run_both(gm, inputs):
@@ -138,15 +143,22 @@ def test_strides_of_outputs_are_eagers():
     b = Build()
     x = b.input(torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
     y = b.input(torch.randn(1, 7).t())
-    outs = [b.call(aten.mul.Tensor, x, x), b.call(aten.sum.dim_IntList, x, [1], True), b.call(aten.mul.Tensor, y, 2),
-            b.call(aten.clone.default, y), b.call(aten.ones_like.default, y, pin_memory=False)]  # fmt: skip
+    outs = [
+        b.call(aten.mul.Tensor, x, x),
+        b.call(aten.sum.dim_IntList, x, [1], True),
+        b.call(aten.mul.Tensor, y, 2),
+        b.call(aten.clone.default, y),
+        b.call(aten.ones_like.default, y, pin_memory=False),
+    ]
     run_both(b.done(*outs), b.inputs)
 
 
 def test_no_tensor_is_computed_while_decomposing():
     b = Build()
     x = b.input(torch.randn(4, 4))
-    gm = b.done(b.call(aten.native_layer_norm.default, x, [4], None, None, 1e-5)[0] if False else b.call(aten.gelu.default, x))
+    gm = b.done(
+        b.call(aten.native_layer_norm.default, x, [4], None, None, 1e-5)[0] if False else b.call(aten.gelu.default, x)
+    )
 
     class Count(torch.utils._python_dispatch.TorchDispatchMode):
         calls = 0

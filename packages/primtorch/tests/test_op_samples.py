@@ -1,14 +1,17 @@
-"""torch's own operator samples: every ATen call they make, forward and backward, against the shape rules and the decompositions."""
+"""torch's own operator samples: every ATen call they make, forward and backward, against the shape rules and the
+decompositions.
+"""
 
 import contextlib
 
 import pytest
 import torch
 from aten_calls import Watch, ops, replay
+from one_op import compare
+
 from lamina_primtorch import TensorMeta
 from lamina_primtorch.decomps import DECOMPOSITIONS
 from lamina_primtorch.shape_rules import RULES
-from one_op import compare
 
 UNSPECIFIED = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}  # values mean nothing
 LAZY = {"_conj"}  # eager keeps a bit instead of a value; not comparable inside a dispatch mode

@@ -2,9 +2,10 @@
 
 import pickle
 
-import lamina_primtorch as lp
 import pytest
 import torch
+
+import lamina_primtorch as lp
 from lamina_primtorch.spec import TAGS, define
 from lamina_primtorch.value import Value
 

@@ -3,11 +3,24 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from lamina_primtorch import strides
 from lamina_primtorch.promotion import result_type
 
-DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-          torch.float32, torch.float64, torch.complex64, torch.complex128]  # fmt: skip
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
 tensors = st.builds(lambda d, dim: torch.ones((1,) * dim, dtype=d), st.sampled_from(DTYPES), st.integers(0, 2))
 numbers = st.sampled_from([True, 3, 2.5, 1j])
 

@@ -20,5 +20,8 @@ def test_import_is_light():
         "t = time.perf_counter() - t; new = set(sys.modules) - before;"
         "assert 'sympy' not in new and not any(m.startswith('torch.testing') for m in new), new; print(t)"
     )
-    best = min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(3))
+    best = min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    )
     assert best < 0.3

@@ -1,9 +1,10 @@
 """Graphs with symbolic sizes: one decomposition serves all sizes."""
 
-import lamina_primtorch as lp
 import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
+
+import lamina_primtorch as lp
 
 
 def model(x, w, b, ids):
@@ -14,8 +15,17 @@ def model(x, w, b, ids):
     m = torch.arange(x.shape[1])[None, :] < ids[:, None]
     t = s.masked_fill(m[:, None, :], 0.0).sum(-1)
     p = F.pad(h, (1, 2))
-    return (y.mean(1), t, torch.zeros(x.shape[0], x.shape[1] * 2), h.mean(), p.view(x.shape[0], -1) * x.shape[1], h.var(1),
-            x.new_ones(x.shape[1]).cumsum(0), torch.tril(s), *h.split(4, 2))  # fmt: skip
+    return (
+        y.mean(1),
+        t,
+        torch.zeros(x.shape[0], x.shape[1] * 2),
+        h.mean(),
+        p.view(x.shape[0], -1) * x.shape[1],
+        h.var(1),
+        x.new_ones(x.shape[1]).cumsum(0),
+        torch.tril(s),
+        *h.split(4, 2),
+    )
 
 
 def inputs(batch, length):

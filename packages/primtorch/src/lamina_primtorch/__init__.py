@@ -30,7 +30,9 @@ __all__ = [
 
 
 def coverage() -> Any:
-    """What becomes of every ATen overload of the running torch; ``print(coverage())`` shows the table (see ``report.Coverage``)."""
+    """What becomes of every ATen overload of the running torch; ``print(coverage())`` shows the table (see
+    ``report.Coverage``).
+    """
     from .report import coverage as run
 
     return run()

@@ -1,7 +1,9 @@
 """Every private torch name this package uses, each with what it is for.
 
-torch.fx.Graph._graph_namespace / _insert / _len / _find_nodes_lookup_table   appending nodes without create_node's checks (a third of the time)
-torch.fx._lazy_graph_module                                                  a GraphModule whose Python text is made when it is first needed
+torch.fx.Graph._graph_namespace / _insert / _len / _find_nodes_lookup_table   appending nodes without create_node's
+checks (a third of the time)
+torch.fx._lazy_graph_module                                                  a GraphModule whose Python text is made
+                                                                             when it is first needed
 torch._C._dispatch_has_kernel_for_dispatch_key, _dispatch_get_all_op_names    the coverage report
 """
 

@@ -29,7 +29,8 @@ def _tensor(val: Any) -> bool:
 def check_graph(gm: fx.GraphModule) -> None:
     """Raise ContractError for the first node of a decomposed graph that breaks the contract.
 
-    Checked: targets are prims, non-mutating overloads or scalar functions; every value has ``val``; elementwise prims get operands of one
+    Checked: targets are prims, non-mutating overloads or scalar functions; every value has ``val``; elementwise prims
+    get operands of one
     shape; shape and dtype of each prim's ``val`` are what its meta function says.
     """
     for node in gm.graph.nodes:
@@ -79,5 +80,3 @@ def _check_prim(node: fx.Node, prim: Prim) -> None:
     for m, v in zip(metas, vals):
         if _tensor(v) and (tuple(v.shape) != m.shape or v.dtype is not m.dtype):
             raise ContractError(f"val is {v.dtype}{tuple(v.shape)}, the meta function says {m.dtype}{m.shape}", node)
-
-

@@ -1,4 +1,5 @@
-"""``spell_in_aten(gm)``: write a graph of prims in ATen overloads again (target "core_aten"), prefering torch's core set.
+"""``spell_in_aten(gm)``: write a graph of prims in ATen overloads again (target "core_aten"), prefering torch's core
+set.
 
 One row a prim below: most are one overload; views and reductions take two or three. Extern prims become their overload.
 """
@@ -31,7 +32,9 @@ class _Writer:
     def __call__(self, op: Any, *args: Any, **kwargs: Any) -> fx.Node:
         new = self.graph.call_function(op, args, kwargs)
         new.meta.update({k: v for k, v in self.node.meta.items() if k != "val"})
-        vals, kwvals = fx.node.map_aggregate((args, kwargs), lambda x: x.meta.get("val") if isinstance(x, fx.Node) else x)
+        vals, kwvals = fx.node.map_aggregate(
+            (args, kwargs), lambda x: x.meta.get("val") if isinstance(x, fx.Node) else x
+        )
         rule = RULES.get(op)
         try:
             meta = rule(vals, kwvals) if rule is not None else meta_by_torch(op, vals, kwvals)
@@ -139,9 +142,13 @@ SPELL["conj"] = lambda w, x: w(aten._conj_physical.default, x)
 SPELL["permute"] = lambda w, x, dims: w(aten.permute.default, x, list(dims))
 SPELL["flip"] = lambda w, x, dims: w(aten.flip.default, x, list(dims))
 SPELL["unfold"] = lambda w, *a: w(aten.unfold.default, *a)
-SPELL["as_strided"] = lambda w, x, size, stride, offset=None: w(aten.as_strided.default, x, list(size), list(stride), offset)
+SPELL["as_strided"] = lambda w, x, size, stride, offset=None: w(
+    aten.as_strided.default, x, list(size), list(stride), offset
+)
 SPELL["cat"] = lambda w, tensors, dim: w(aten.cat.default, list(tensors), dim)
-SPELL["full"] = lambda w, shape, value, dtype, device: w(aten.full.default, list(shape), value, dtype=dtype, device=device)
+SPELL["full"] = lambda w, shape, value, dtype, device: w(
+    aten.full.default, list(shape), value, dtype=dtype, device=device
+)
 SPELL["empty_strided"] = lambda w, shape, stride, dtype, device: w(
     aten.empty_strided.default, list(shape), list(stride), dtype=dtype, device=device
 )
@@ -185,7 +192,12 @@ def _plain(n: Any) -> Any:
 def _slice(w: _Writer, x: fx.Node, starts: Any, limits: Any, steps: Any) -> Any:
     for d, (lo, hi, step) in enumerate(zip(starts, limits, steps)):
         n = _shape(x)[d]
-        if not (lo == 0 and step == 1 and _plain(hi) is n or (type(hi) is int and type(n) is int and hi == n and lo == 0 and step == 1)):
+        if not (
+            lo == 0
+            and step == 1
+            and _plain(hi) is n
+            or (type(hi) is int and type(n) is int and hi == n and lo == 0 and step == 1)
+        ):
             x = w(aten.slice.Tensor, x, d, lo, hi, step)
     return x
 
@@ -258,7 +270,9 @@ for _name in ("i0e", "i1", "i1e", "ndtri", "log_ndtr"):
 
 
 def spell_in_aten(gm: fx.GraphModule) -> fx.GraphModule:
-    """Replace every prim of ``gm`` by ATen overloads, in place; values, strides of values and order of random ops stay."""
+    """Replace every prim of ``gm`` by ATen overloads, in place; values, strides of values and order of random ops
+    stay.
+    """
     graph = gm.graph
     for node in list(graph.nodes):
         target = node.target
@@ -271,7 +285,9 @@ def spell_in_aten(gm: fx.GraphModule) -> fx.GraphModule:
             spell = SPELL.get(target.name)
             w = _Writer(graph, node)
             try:
-                new = spell(w, *node.args, **node.kwargs) if spell else w(getattr(aten, target.name).default, *node.args)
+                new = (
+                    spell(w, *node.args, **node.kwargs) if spell else w(getattr(aten, target.name).default, *node.args)
+                )
             except NotImplementedError:
                 continue
         if isinstance(new, tuple):

@@ -1,7 +1,9 @@
 """``decompose``: a flat functional ATen graph in, the same computation over prims out.
 
-Each node's decomposition runs once on light ``Value``s under a recorder (see ``record``); no dispatcher, no fake tensor. What has no
-decomposition, or whose decomposition declines the case at hand, stays as an extern: a named extern prim or the OpOverload itself.
+Each node's decomposition runs once on light ``Value``s under a recorder (see ``record``); no dispatcher, no fake
+tensor. What has no
+decomposition, or whose decomposition declines the case at hand, stays as an extern: a named extern prim or the
+OpOverload itself.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ restride = _P["restride"]
 def decompose(gm: fx.GraphModule, target: str = "prims", table: Any = None) -> fx.GraphModule:
     """Rewrite ``gm`` over prims.
 
-    gm      flat functional ATen graph; every node has ``meta["val"]`` (contract: fake values). Placeholders may be symbolic ints.
-    target  "prims", or "core_aten" (only what is outside of torch's core ATen set is decomposed, and spelled in ATen again)
+    gm      flat functional ATen graph; every node has ``meta["val"]`` (contract: fake values). Placeholders may be
+            symbolic ints.
+    target  "prims", or "core_aten" (only what is outside of torch's core ATen set is decomposed, and spelled in ATen
+            again)
     table   a decomposition table to use instead of ``decomposition_table(target)``
 
-    Returns a new GraphModule with the same placeholders and output structure. ``meta["val"]`` of new nodes are ``Value``s; stack_trace,
+    Returns a new GraphModule with the same placeholders and output structure. ``meta["val"]`` of new nodes are
+    ``Value``s; stack_trace,
     nn_module_stack and seq_nr come from the node they replace. Never fails on an op: what cannot be decomposed is kept.
     Raises ValueError for an unknown target.
     """
@@ -64,7 +69,8 @@ class _Run:
         self.kept: dict[str, str] = {}
         self.strict = current().strict
 
-    # -- recording ---------------------------------------------------------------------------------------------------------
+    # -- recording
+    # ---------------------------------------------------------------------------------------------------------
 
     def rewrite(self) -> fx.GraphModule:
         recorder = self.recorder
@@ -198,7 +204,8 @@ class _Run:
         meta = TensorMeta(x.shape, x._stride, x.dtype, x.device)
         return self.recorder.add(restride, (x, x._stride), {}, meta, False)
 
-    # -- making the graph --------------------------------------------------------------------------------------------------
+    # -- making the graph
+    # --------------------------------------------------------------------------------------------------
 
     def materialise(self, output: Any) -> fx.GraphModule:
         out_args = self.resolve(output)
@@ -247,7 +254,9 @@ class _Run:
         return x
 
     def mark(self, out_args: Any) -> None:
-        """Find what is needed: outputs, inputs, random and effectful rows, and all they read. Resolves their arguments on the way."""
+        """Find what is needed: outputs, inputs, random and effectful rows, and all they read. Resolves their
+        arguments on the way.
+        """
         stack = [r for r in self.recorder.rows if r.keep]
         _collect(out_args, stack)
         while stack:
@@ -347,7 +356,9 @@ def _any_opaque(args: Any) -> bool:
 
 
 def _meta_of(val: Any) -> Any:
-    """What the recorder makes results from: TensorMeta for a strided tensor, the structure for a tuple, the thing itself otherwise."""
+    """What the recorder makes results from: TensorMeta for a strided tensor, the structure for a tuple, the thing
+    itself otherwise.
+    """
     if val is None:
         return None
     if type(val) is Value:
@@ -388,4 +399,3 @@ def _is_alias(row: Row) -> bool:
     if isinstance(target, Prim):
         return "view" in target.spec.tags and target is not restride and target.name != "flip"
     return False
-

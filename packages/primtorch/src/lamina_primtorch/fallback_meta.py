@@ -1,4 +1,6 @@
-"""Metadata of any overload by torch itself, on tensors of the meta device: the slow route where no rule of ours exists."""
+"""Metadata of any overload by torch itself, on tensors of the meta device: the slow route where no rule of ours
+exists.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .spec import TensorMeta
 
 
 def meta_by_torch(op: Any, args: tuple, kwargs: dict) -> Any:
-    """Run ``op`` on meta tensors with the metadata of ``args``; returns TensorMeta, or a tuple of them. Raises what torch raises."""
+    """Run ``op`` on meta tensors with the metadata of ``args``; returns TensorMeta, or a tuple of them. Raises what
+    torch raises.
+    """
     device = None
 
     def to_meta(x: Any) -> Any:

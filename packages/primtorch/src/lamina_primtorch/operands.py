@@ -1,4 +1,6 @@
-"""What nearly every decomposition does to its operands: convert, broadcast, reshape, fold with keepdim. All are no-ops where nothing changes."""
+"""What nearly every decomposition does to its operands: convert, broadcast, reshape, fold with keepdim. All are
+no-ops where nothing changes.
+"""
 
 from __future__ import annotations
 

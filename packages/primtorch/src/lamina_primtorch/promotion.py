@@ -1,4 +1,6 @@
-"""Type promotion by eager's rules: tensors with dimensions outrank 0-dim tensors, which outrank Python numbers, within one kind of type."""
+"""Type promotion by eager's rules: tensors with dimensions outrank 0-dim tensors, which outrank Python numbers,
+within one kind of type.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def _combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype |
 
 
 def result_type(operands: Iterable[Any]) -> torch.dtype:
-    """The type of an elementwise result of tensors (any object with .dtype and .shape) and Python numbers; None is skipped."""
+    """The type of an elementwise result of tensors (any object with .dtype and .shape) and Python numbers; None is
+    skipped.
+    """
     dim = zero = number = None
     for x in operands:
         if x is None:

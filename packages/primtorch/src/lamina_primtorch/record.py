@@ -1,6 +1,8 @@
-"""Recording: while a ``Recorder`` is active, calling a prim appends a row instead of computing. Rows become FX nodes at the end.
+"""Recording: while a ``Recorder`` is active, calling a prim appends a row instead of computing. Rows become FX nodes
+at the end.
 
-Equal rows are made once (common subexpressions), rows nobody needs are never made into nodes; random rows are neither merged nor dropped.
+Equal rows are made once (common subexpressions), rows nobody needs are never made into nodes; random rows are neither
+merged nor dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class Row:
 
     __slots__ = ("target", "args", "kwargs", "source", "node", "live", "keep", "meta", "op")
 
-    def __init__(self, target: Any, args: tuple, kwargs: dict, source: Any, keep: bool = False, op: str = "call_function") -> None:
+    def __init__(
+        self, target: Any, args: tuple, kwargs: dict, source: Any, keep: bool = False, op: str = "call_function"
+    ) -> None:
         self.target = target
         self.args = args
         self.kwargs = kwargs

@@ -1,4 +1,6 @@
-"""``coverage()``: what becomes of every ATen overload of the running torch. ``python -m lamina_primtorch.report`` prints it."""
+"""``coverage()``: what becomes of every ATen overload of the running torch. ``python -m lamina_primtorch.report``
+prints it.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,25 @@ def _is_variant(schema: torch._C.FunctionSchema) -> bool:
     return any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 
 
-_BACKENDS = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "Meta", "BackendSelect")
-_OTHER = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "MkldnnCPU", "MPS", "XPU", "NestedTensorCPU", "SparseCUDA", "Vulkan")
+_BACKENDS = (
+    "CPU",
+    "CUDA",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "Meta",
+    "BackendSelect",
+)
+_OTHER = (
+    "SparseCPU",
+    "SparseCsrCPU",
+    "QuantizedCPU",
+    "MkldnnCPU",
+    "MPS",
+    "XPU",
+    "NestedTensorCPU",
+    "SparseCUDA",
+    "Vulkan",
+)
 
 
 def classify(name: str) -> tuple[str, str]:

@@ -1,4 +1,5 @@
-"""Example calls of every prim on small real tensors: ``samples_of(spec) -> [(args, kwargs), ...]``; made on demand from one table.
+"""Example calls of every prim on small real tensors: ``samples_of(spec) -> [(args, kwargs), ...]``; made on demand
+from one table.
 
 Elementwise prims get ordinary values and the edge values of each dtype; extern prims one typical call.
 """
@@ -61,10 +62,18 @@ F32 = torch.float32
 SPECIAL: dict[str, Callable[[], list[Call]]] = {
     "complex": lambda: [((_grid(4), _grid(4)), {})],
     "where": lambda: [((_grid(4) > 0, _grid(4), 0.0), {}), ((_grid(2, 3) > 0, _grid(2, 3), -_grid(2, 3)), {})],
-    "convert_element_type": lambda: [((_grid(4), torch.int32), {}), ((_floats(), torch.bool), {}), ((_ints(), F32), {})],
+    "convert_element_type": lambda: [
+        ((_grid(4), torch.int32), {}),
+        ((_floats(), torch.bool), {}),
+        ((_ints(), F32), {}),
+    ],
     "bitcast": lambda: [((_grid(4), torch.int32), {})],
     "polygamma": lambda: [((1, _grid(4).abs() + 0.5), {})],
-    "broadcast_in_dim": lambda: [((_grid(3), (2, 3), (1,)), {}), ((_grid(3, 1), (3, 4), (0, 1)), {}), ((_grid(3), (3, 2), (0,)), {})],
+    "broadcast_in_dim": lambda: [
+        ((_grid(3), (2, 3), (1,)), {}),
+        ((_grid(3, 1), (3, 4), (0, 1)), {}),
+        ((_grid(3), (3, 2), (0,)), {}),
+    ],
     "permute": lambda: [((_grid(2, 3, 4), (2, 0, 1)), {})],
     "reshape": lambda: [((_grid(2, 6), (3, 4)), {}), ((_grid(3, 4).t(), (12,)), {}), ((_grid(1), ()), {})],
     "slice": lambda: [((_grid(5, 6), (1, 0), (4, 6), (2, 1)), {}), ((_grid(5), (2,), (2,), (1,)), {})],
@@ -77,7 +86,11 @@ SPECIAL: dict[str, Callable[[], list[Call]]] = {
     "view_as_complex": lambda: [((_grid(3, 2),), {})],
     "cat": lambda: [(([_grid(2, 3), _grid(1, 3)], 0), {}), (([_grid(2, 0), _grid(2, 3)], 1), {})],
     "pad": lambda: [((_grid(2, 3), 1.0, (1, 0), (0, 2)), {})],
-    "sum": lambda: [((_grid(3, 4), (1,), F32), {}), ((_grid(3, 4), (0, 1), F32), {}), ((torch.empty(0, 3), (0,), F32), {})],
+    "sum": lambda: [
+        ((_grid(3, 4), (1,), F32), {}),
+        ((_grid(3, 4), (0, 1), F32), {}),
+        ((torch.empty(0, 3), (0,), F32), {}),
+    ],
     "prod": lambda: [((_grid(3, 4), (1,), F32), {}), ((torch.empty(0, 3), (0,), F32), {})],
     "argmax": lambda: [((_grid(3, 4), 1), {}), ((torch.tensor([1.0, NAN, 3.0, NAN]), None), {})],
     "argmin": lambda: [((_grid(3, 4), 0), {}), ((torch.tensor([2, 1, 1]), None), {})],
@@ -85,7 +98,10 @@ SPECIAL: dict[str, Callable[[], list[Call]]] = {
     "gather": lambda: [((_grid(3, 4), 1, torch.tensor([[0, 3], [1, 1], [2, 0]])), {})],
     "index_select": lambda: [((_grid(3, 4), 1, torch.tensor([3, 0, 3])), {})],
     "take_rows": lambda: [((_grid(3, 4), torch.tensor([[2, 0], [1, 1]])), {})],
-    "index": lambda: [((_grid(3, 4), [None, torch.tensor([1, -1])]), {}), ((_grid(3, 4), [torch.tensor([0]), torch.tensor([1, 2])]), {})],
+    "index": lambda: [
+        ((_grid(3, 4), [None, torch.tensor([1, -1])]), {}),
+        ((_grid(3, 4), [torch.tensor([0]), torch.tensor([1, 2])]), {}),
+    ],
     "index_put": lambda: [((_grid(3, 4), [torch.tensor([0, 0])], _grid(2, 4), True), {})],
     "scatter": lambda: [((_grid(3, 4), 0, torch.tensor([[2, 0, 1, 1]]), 5.0), {})],
     "scatter_add": lambda: [((_grid(3, 4), 0, torch.tensor([[2, 0, 1, 1]]), _grid(1, 4)), {})],
@@ -113,9 +129,7 @@ EXTERN: dict[str, Callable[[], list[Call]]] = {
     "mv": lambda: [((_grid(3, 4), _grid(4)), {})],
     "dot": lambda: [((_grid(4), _grid(4)), {})],
     "convolution": lambda: [(_conv(), {})],
-    "convolution_backward": lambda: [
-        ((_grid(2, 4, 6, 6), *_conv()[:2], [4], *_conv()[3:], [True, True, True]), {})
-    ],
+    "convolution_backward": lambda: [((_grid(2, 4, 6, 6), *_conv()[:2], [4], *_conv()[3:], [True, True, True]), {})],
     "sdpa_flash_cpu": lambda: [(tuple(_qkv()), {})],
     "max_pool2d": lambda: [((_grid(1, 2, 6, 6), [2, 2], [2, 2]), {})],
     "avg_pool2d": lambda: [((_grid(1, 2, 6, 6), [3, 3], [2, 2], [1, 1], True), {})],

@@ -1,6 +1,7 @@
 """What a prim is.
 
-``Prim`` is a callable: on real tensors it runs its eager implementation, inside a recording (see ``record``) it appends one row to the
+``Prim`` is a callable: on real tensors it runs its eager implementation, inside a recording (see ``record``) it
+appends one row to the
 graph being made. Everything that is known about it hangs on ``prim.spec``, an ``OpSpec``.
 
 ``TensorMeta`` is the currency of all meta functions and shape rules: a plain tuple ``(shape, stride, dtype, device)``.
@@ -36,8 +37,8 @@ TAGS = {
 class TensorMeta(NamedTuple):
     """Metadata of one tensor result: shape and stride (tuples of int or SymInt), dtype, device."""
 
-    shape: tuple
-    stride: tuple
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
     dtype: torch.dtype
     device: torch.device
 
@@ -54,7 +55,8 @@ class OpSpec:
     """All that is known about one prim.
 
     schema   text: argument names and kinds
-    meta     same arguments as the prim (any objects with .shape .stride() .dtype .device) -> TensorMeta or tuple of them
+    meta     same arguments as the prim (any objects with .shape .stride() .dtype .device) -> TensorMeta or tuple of
+             them
     eager    same arguments on real tensors -> tensor(s)
     tags     subset of TAGS
     doc      one line: what it computes, edge values included
@@ -78,7 +80,7 @@ class OpSpec:
         return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
     @property
-    def samples(self) -> Sequence[tuple[tuple, dict]]:
+    def samples(self) -> Sequence[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Example calls ``(args, kwargs)`` on real tensors, made on demand."""
         from .samples import samples_of
 

@@ -1,6 +1,7 @@
 """Shapes and strides by eager's rules, in plain Python; all functions also take SymInts.
 
-The elementwise rule is the one of eager's iterator: equal layouts are kept, otherwise dimensions are ordered by the strides of the operands.
+The elementwise rule is the one of eager's iterator: equal layouts are kept, otherwise dimensions are ordered by the
+strides of the operands.
 """
 
 from __future__ import annotations
@@ -175,7 +176,9 @@ def _from_order(shape: Ints, perm: list[int]) -> tuple:
 
 
 def elementwise(shape: tuple, operands: Sequence[tuple[Ints, Ints]]) -> tuple:
-    """Strides of an elementwise result of ``shape`` from ``(shape, stride)`` of the tensor operands (before broadcasting)."""
+    """Strides of an elementwise result of ``shape`` from ``(shape, stride)`` of the tensor operands (before
+    broadcasting).
+    """
     rank = len(shape)
     same = True
     for s, _ in operands:
@@ -209,7 +212,8 @@ def elementwise(shape: tuple, operands: Sequence[tuple[Ints, Ints]]) -> tuple:
     for s, st in operands:
         pad = rank - len(s)
         full.append(
-            [0] * pad + [0 if is_int(n, 1) and not is_int(shape[pad + k], 1) else t for k, (n, t) in enumerate(zip(s, st))]
+            [0] * pad
+            + [0 if is_int(n, 1) and not is_int(shape[pad + k], 1) else t for k, (n, t) in enumerate(zip(s, st))]
         )
     perm = _order(shape, full)
     if perm == list(range(rank - 1, -1, -1)):
@@ -332,7 +336,8 @@ def broadcast(*shapes: Ints) -> tuple:
             elif m != n:
                 a, b = (n, m) if flipped else (m, n)
                 raise RuntimeError(
-                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {off + i}"
+                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton"
+                    f" dimension {off + i}"
                 )
         first = tuple(out)
     return first

@@ -1,7 +1,9 @@
 """Symbolic sizes as graph nodes: an argument that is a SymInt must refer to the node that computes it.
 
-A size is found among placeholders and recorded scalar nodes, read off a tensor that has it as a dimension, or built from such parts by
-Python arithmetic. sympy objects are only looked at here, and only if a graph has symbolic sizes (sympy is then loaded already).
+A size is found among placeholders and recorded scalar nodes, read off a tensor that has it as a dimension, or built
+from such parts by
+Python arithmetic. sympy objects are only looked at here, and only if a graph has symbolic sizes (sympy is then loaded
+already).
 """
 
 from __future__ import annotations

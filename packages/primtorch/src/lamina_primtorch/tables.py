@@ -1,4 +1,6 @@
-"""``decomposition_table(target)``: which ATen overload is rewritten by which function, as a mapping that resolves names on first use."""
+"""``decomposition_table(target)``: which ATen overload is rewritten by which function, as a mapping that resolves
+names on first use.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
 """``Value``: the metadata of a tensor result, without data and without torch's dispatcher.
 
-It is what decompositions compute with while recording, and what ``node.meta["val"]`` of a decomposed graph holds: an object with ``shape``
-(tuple of int or SymInt), ``stride()``, ``dtype``, ``device``, ``layout``, ``requires_grad`` (False), ``dim()``, ``ndim``, ``numel()``,
-``size()``, ``element_size()``, ``storage_offset()`` (0), ``is_contiguous()``, ``is_complex()`` and ``is_floating_point()``.
+It is what decompositions compute with while recording, and what ``node.meta["val"]`` of a decomposed graph holds: an
+object with ``shape``
+(tuple of int or SymInt), ``stride()``, ``dtype``, ``device``, ``layout``, ``requires_grad`` (False), ``dim()``,
+``ndim``, ``numel()``,
+``size()``, ``element_size()``, ``storage_offset()`` (0), ``is_contiguous()``, ``is_complex()`` and
+``is_floating_point()``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Decompositions, by family. Each is written once, over prims, and runs on real tensors as well as on recorded ``Value``s.
+"""Decompositions, by family. Each is written once, over prims, and runs on real tensors as well as on recorded
+``Value``s.
 
-``DECOMPOSITIONS``: short ATen overload name ("add.Tensor") -> function with the overload's own arguments. A function raises
+``DECOMPOSITIONS``: short ATen overload name ("add.Tensor") -> function with the overload's own arguments. A function
+raises
 NotImplementedError for arguments it does not treat; the ATen call is then kept.
 """
 

@@ -1,4 +1,6 @@
-"""Activation functions and their backward formulas. Half precision is computed in float32 and rounded once, as eager's kernels do."""
+"""Activation functions and their backward formulas. Half precision is computed in float32 and rounded once, as
+eager's kernels do.
+"""
 
 from __future__ import annotations
 

@@ -129,8 +129,6 @@ def eye(n: Any, m: Any = None, **kw: Any) -> Any:
     return to(p.eq(r, c), kw.get("dtype") or torch.get_default_dtype())
 
 
-
-
 @decomp("clone.default")
 def clone(x: Any, memory_format: Any = None) -> Any:
     shape = tuple(x.shape)
@@ -175,5 +173,3 @@ def native_dropout(x: Any, prob: float, train: Any) -> Any:
     if train or not isinstance(train, bool) and train is not None:
         raise NotImplementedError("draws random numbers")
     return x, full(x.shape, True, torch.bool, x.device)
-
-

@@ -46,7 +46,9 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 
 
 @decomp("embedding.default")
-def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+def embedding(
+    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Any:
     _need(len(weight.shape) == 2 and indices.dtype in INDEX)
     return p.take_rows(weight, indices)
 
@@ -59,7 +61,12 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> An
 
 
 def _scatter_ok(x: Any, index: Any, src: Any = None) -> None:
-    _need(index.dtype is torch.int64 and len(index.shape) == len(x.shape) and bool(len(x.shape)) and not strides.has_zero(index.shape))
+    _need(
+        index.dtype is torch.int64
+        and len(index.shape) == len(x.shape)
+        and bool(len(x.shape))
+        and not strides.has_zero(index.shape)
+    )
     if src is not None:
         _need(src.dtype is x.dtype and len(src.shape) == len(x.shape))
 

@@ -197,8 +197,15 @@ def nll_loss_backward(
     if not x.dtype.is_floating_point or strides.has_zero(x.shape):
         raise NotImplementedError
     if len(x.shape) == 1:
-        row = _nll_backward(reshape(grad, (1,) if reduction == 0 else ()), reshape(x, (1, x.shape[0])), reshape(target, (1,)),
-                            weight, reduction, ignore_index, total_weight)  # fmt: skip
+        row = _nll_backward(
+            reshape(grad, (1,) if reduction == 0 else ()),
+            reshape(x, (1, x.shape[0])),
+            reshape(target, (1,)),
+            weight,
+            reduction,
+            ignore_index,
+            total_weight,
+        )
         return reshape(row, tuple(x.shape))
     return _nll_backward(grad, x, target, weight, reduction, ignore_index, total_weight)
 

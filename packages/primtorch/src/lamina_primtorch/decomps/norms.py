@@ -182,7 +182,9 @@ def _moved(running: Any, new: Any, momentum: float) -> Any:
     if running is None:
         return None
     wide = compute_type(running.dtype)
-    return to(p.add(p.mul(to(new, wide), float(momentum)), p.mul(to(running, wide), 1.0 - float(momentum))), running.dtype)
+    return to(
+        p.add(p.mul(to(new, wide), float(momentum)), p.mul(to(running, wide), 1.0 - float(momentum))), running.dtype
+    )
 
 
 @decomp("_native_batch_norm_legit_functional.default", "_batch_norm_with_update_functional.default")
@@ -269,7 +271,17 @@ def native_batch_norm_backward(
 
 @decomp("batch_norm_backward.default")
 def batch_norm_backward(
-    grad: Any, x: Any, weight: Any, rm: Any, rv: Any, mean: Any, rstd: Any, update: bool, eps: float, mask: Any, reserve: Any
+    grad: Any,
+    x: Any,
+    weight: Any,
+    rm: Any,
+    rv: Any,
+    mean: Any,
+    rstd: Any,
+    update: bool,
+    eps: float,
+    mask: Any,
+    reserve: Any,
 ) -> Any:
     if x.device.type != "cpu":
         raise NotImplementedError

@@ -29,7 +29,8 @@ def _unary_float(prim: Callable[..., Any]) -> Callable[[Any], Any]:
 
 FLOAT_UNARY = {
     n: n
-    for n in "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc"
+    for n in "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh"
+    " tanh asinh acosh atanh erf erfc"
     " erfinv lgamma digamma i0 sigmoid".split()
 }
 FLOAT_UNARY |= {"special_" + n: n for n in "i0e i1 i1e ndtri log_ndtr".split()}
@@ -149,7 +150,8 @@ def sinc(x: Any) -> Any:
     return to(p.where(p.eq(y, 0.0), 1.0, p.div(p.sin(z), z)), dtype)
 
 
-# -- binary -----------------------------------------------------------------------------------------------------------------
+# -- binary
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def _scaled(alpha: Any, b: Any, dtype: torch.dtype) -> Any:
@@ -240,7 +242,8 @@ _BINARY = {
     "realnobool": "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar",
     "float": "atan2 copysign.Tensor copysign.Scalar special_zeta",
     "floatonly": "hypot nextafter igamma igammac",
-    "int": "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor"
+    "int": "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_or.Tensor bitwise_or.Scalar"
+    " bitwise_or.Scalar_Tensor"
     " bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor",
     "intonly": "gcd lcm",
 }

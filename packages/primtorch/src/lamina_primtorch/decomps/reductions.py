@@ -276,7 +276,8 @@ def norm(x: Any, ord: Any, dim: Dims, keepdim: bool = False) -> Any:
     return vector_norm(x, 2 if ord is None else ord, dim, keepdim)
 
 
-# -- scans ------------------------------------------------------------------------------------------------------------------
+# -- scans
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def _scan(prim: Any, x: Any, dim: int) -> Any:
@@ -315,7 +316,8 @@ def cummin(x: Any, dim: int) -> Any:
     return p.cummin(x, d)
 
 
-# -- softmax ----------------------------------------------------------------------------------------------------------------
+# -- softmax
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def _softmax_input(x: Any, dim: int, half_to_float: bool) -> tuple:
@@ -375,5 +377,3 @@ def safe_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
         raise NotImplementedError
     masked = spread(p.all(p.eq(y, float("-inf")), dims), tuple(x.shape), dims)
     return p.where(masked, 0.0, softmax(y, dim, False))
-
-

@@ -15,7 +15,14 @@ from ..rules.views import slice_bounds, split_sizes
 from ._table import decomp
 
 
-@decomp("detach.default", "alias.default", "lift_fresh.default", "lift_fresh_copy.default", "lift.default", "detach_copy.default")
+@decomp(
+    "detach.default",
+    "alias.default",
+    "lift_fresh.default",
+    "lift_fresh_copy.default",
+    "lift.default",
+    "detach_copy.default",
+)
 def same(x: Any) -> Any:
     return x
 
@@ -172,7 +179,8 @@ def view_dtype(x: Any, dtype: torch.dtype) -> Any:
     return p.bitcast(x, dtype)
 
 
-# -- joins, repeats, pads ---------------------------------------------------------------------------------------------------
+# -- joins, repeats, pads
+# ---------------------------------------------------------------------------------------------------
 
 
 @decomp("cat.default")
@@ -286,8 +294,12 @@ def slice_backward(grad: Any, sizes: Any, dim: int, start: Any, end: Any, step: 
         if count == 0:
             return full(sizes, 0, grad.dtype, grad.device)
         shape = tuple(grad.shape)
-        spaced = p.pad(reshape(grad, (*shape[: dim + 1], 1, *shape[dim + 1 :])), to(0, grad.dtype),
-                       (0,) * (len(shape) + 1), (*(0,) * (dim + 1), step - 1, *(0,) * (len(shape) - dim - 1)))  # fmt: skip
+        spaced = p.pad(
+            reshape(grad, (*shape[: dim + 1], 1, *shape[dim + 1 :])),
+            to(0, grad.dtype),
+            (0,) * (len(shape) + 1),
+            (*(0,) * (dim + 1), step - 1, *(0,) * (len(shape) - dim - 1)),
+        )
         grad = reshape(spaced, (*shape[:dim], count * step, *shape[dim + 1 :]))
         extra = start + count * step - n
         if extra > 0:

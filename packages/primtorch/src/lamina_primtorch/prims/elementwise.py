@@ -1,6 +1,8 @@
-"""Elementwise prims: tensor operands have one shape and (unless said) one dtype; a Python number may stand for any operand but not for all.
+"""Elementwise prims: tensor operands have one shape and (unless said) one dtype; a Python number may stand for any
+operand but not for all.
 
-Half precision (float16, bfloat16): each prim computes in float32 and rounds its result once. A Python number enters at that precision.
+Half precision (float16, bfloat16): each prim computes in float32 and rounds its result once. A Python number enters
+at that precision.
 """
 
 from __future__ import annotations
@@ -117,11 +119,23 @@ UNARY_SAME: list[tuple[str, Callable[..., Any], str]] = [
 for _name, _fn, _doc in UNARY_SAME:
     define(_name, "(Tensor x) -> Tensor", _fn, _same, ["elementwise"], _doc)
 
-define("abs", "(Tensor x) -> Tensor", torch.abs, _real, ["elementwise"],
-       "magnitude; real result for complex, abs of the most negative integer is itself")  # fmt: skip
+define(
+    "abs",
+    "(Tensor x) -> Tensor",
+    torch.abs,
+    _real,
+    ["elementwise"],
+    "magnitude; real result for complex, abs of the most negative integer is itself",
+)
 define("real", "(Tensor x) -> Tensor", lambda x: torch.real(x).clone(), _real, ["elementwise"], "real part of complex")
-define("imag", "(Tensor x) -> Tensor", lambda x: torch.imag(x.resolve_conj()).clone(), _real, ["elementwise"],
-       "imaginary part of complex")  # fmt: skip
+define(
+    "imag",
+    "(Tensor x) -> Tensor",
+    lambda x: torch.imag(x.resolve_conj()).clone(),
+    _real,
+    ["elementwise"],
+    "imaginary part of complex",
+)
 for _name, _fn, _doc in [
     ("isnan", torch.isnan, "x is NaN (either part, for complex)"),
     ("isinf", torch.isinf, "x is +inf or -inf"),
@@ -139,11 +153,13 @@ BINARY_SAME: list[tuple[str, Callable[..., Any], str]] = [
     ("div_trunc", _lifted(lambda a, b: torch.div(a, b, rounding_mode="trunc")),
      "quotient rounded towards 0; integers: division by zero raises RuntimeError"),
     ("div_floor", _lifted(lambda a, b: torch.div(a, b, rounding_mode="floor")),
-     "quotient rounded down. Floats: from fmod, exact as Python's // (inf // x = NaN, x // 0 = x / 0); integers: by zero raises"),
+     "quotient rounded down. Floats: from fmod, exact as Python's // (inf // x = NaN, x // 0 = x / 0);"
+     " integers: by zero raises"),
     ("remainder", _lifted(torch.remainder), "a - b * floor(a / b) with the sign of b; integers: by zero raises"),
     ("fmod", _lifted(torch.fmod), "C remainder, sign of a; integers: by zero raises"),
     ("pow", lambda a, b: torch.pow(a, b) if isinstance(a, torch.Tensor) else _lifted(torch.pow)(a, b),
-     "a ** b; integers wrap around; x**0 = 1 also for NaN; integers with a negative integer exponent: 0, or +-1 for +-1"),
+     "a ** b; integers wrap around; x**0 = 1 also for NaN; integers with a negative integer exponent: 0, or +-1"
+     " for +-1"),
     ("maximum", _lifted(torch.maximum), "the larger; NaN if either is NaN"),
     ("minimum", _lifted(torch.minimum), "the smaller; NaN if either is NaN"),
     ("fmax", _lifted(torch.fmax), "the larger; the other one if one is NaN"),
@@ -182,8 +198,14 @@ def _complex_meta(re: Any, im: Any) -> TensorMeta:
     return elementwise_meta((re, im), COMPLEX_OF[re.dtype])
 
 
-define("complex", "(Tensor re, Tensor im) -> Tensor", torch.complex, _complex_meta, ["elementwise"],
-       "complex number from real and imaginary part")  # fmt: skip
+define(
+    "complex",
+    "(Tensor re, Tensor im) -> Tensor",
+    torch.complex,
+    _complex_meta,
+    ["elementwise"],
+    "complex number from real and imaginary part",
+)
 
 
 def _where_meta(cond: Any, a: Any, b: Any) -> TensorMeta:
@@ -191,8 +213,14 @@ def _where_meta(cond: Any, a: Any, b: Any) -> TensorMeta:
     return elementwise_meta((cond, a, b), dtype)
 
 
-define("where", "(Tensor cond, Tensor|Number a, Tensor|Number b) -> Tensor", torch.where, _where_meta, ["elementwise"],
-       "a where the bool cond holds, else b; the side not taken never matters, NaN included; one of a, b is a tensor")  # fmt: skip
+define(
+    "where",
+    "(Tensor cond, Tensor|Number a, Tensor|Number b) -> Tensor",
+    torch.where,
+    _where_meta,
+    ["elementwise"],
+    "a where the bool cond holds, else b; the side not taken never matters, NaN included; one of a, b is a tensor",
+)
 
 
 def _fma_meta(a: Any, b: Any, c: Any) -> TensorMeta:
@@ -208,9 +236,16 @@ def _convert_meta(x: Any, dtype: torch.dtype) -> TensorMeta:
     return TensorMeta(shape, strides.like(shape, x.stride()), dtype, x.device)
 
 
-define("convert_element_type", "(Tensor x, dtype dtype) -> Tensor", _convert, _convert_meta, ["elementwise"],
-       "the value in another type: rounds to nearest even, floats to integers truncate (out of range as C does), to bool: != 0,"
-       " complex to real drops the imaginary part")  # fmt: skip
+define(
+    "convert_element_type",
+    "(Tensor x, dtype dtype) -> Tensor",
+    _convert,
+    _convert_meta,
+    ["elementwise"],
+    "the value in another type: rounds to nearest even, floats to integers truncate (out of range as C does),"
+    " to bool: != 0,"
+    " complex to real drops the imaginary part",
+)
 
 
 def _bitcast_meta(x: Any, dtype: torch.dtype) -> TensorMeta:
@@ -219,13 +254,25 @@ def _bitcast_meta(x: Any, dtype: torch.dtype) -> TensorMeta:
     return TensorMeta(tuple(x.shape), tuple(x.stride()), dtype, x.device)
 
 
-define("bitcast", "(Tensor x, dtype dtype) -> Tensor", lambda x, dtype: x.view(dtype), _bitcast_meta, ["elementwise"],
-       "the same bits read as another type of equal width")  # fmt: skip
+define(
+    "bitcast",
+    "(Tensor x, dtype dtype) -> Tensor",
+    lambda x, dtype: x.view(dtype),
+    _bitcast_meta,
+    ["elementwise"],
+    "the same bits read as another type of equal width",
+)
 
 
 def _polygamma_meta(n: int, x: Any) -> TensorMeta:
     return elementwise_meta((x,))
 
 
-define("polygamma", "(int n, Tensor x) -> Tensor", torch.polygamma, _polygamma_meta, ["elementwise"],
-       "n-th derivative of digamma, n >= 0")  # fmt: skip
+define(
+    "polygamma",
+    "(int n, Tensor x) -> Tensor",
+    torch.polygamma,
+    _polygamma_meta,
+    ["elementwise"],
+    "n-th derivative of digamma, n >= 0",
+)

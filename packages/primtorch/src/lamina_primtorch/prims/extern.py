@@ -1,6 +1,8 @@
-"""Extern prims: named ATen overloads with ATen's own arguments and semantics, called as they are (or lowered, where a backend can).
+"""Extern prims: named ATen overloads with ATen's own arguments and semantics, called as they are (or lowered, where a
+backend can).
 
-Overloads that are neither decomposed nor listed here stay in the graph as plain calls of the OpOverload; listing one gives it a stable
+Overloads that are neither decomposed nor listed here stay in the graph as plain calls of the OpOverload; listing one
+gives it a stable
 name, a definition and samples.
 """
 
@@ -55,7 +57,8 @@ EXTERN: list[tuple[str, str, str]] = [
     ("mv", "mv.default", "matrix times vector"),
     ("dot", "dot.default", "scalar product of two vectors"),
     ("convolution", "convolution.default", "n-d (transposed, grouped) convolution with bias"),
-    ("convolution_backward", "convolution_backward.default", "gradients of convolution for input, weight and bias, by mask"),
+    ("convolution_backward", "convolution_backward.default", "gradients of convolution for input, weight and"
+                                                             " bias, by mask"),
     ("sdpa_flash_cpu", "_scaled_dot_product_flash_attention_for_cpu.default", "attention on CPU: output and logsumexp"),
     ("sdpa_flash_cpu_backward", "_scaled_dot_product_flash_attention_for_cpu_backward.default", "gradients of sdpa_flash_cpu"),
     ("sdpa_flash", "_scaled_dot_product_flash_attention.default", "attention by the flash kernel"),
@@ -64,17 +67,21 @@ EXTERN: list[tuple[str, str, str]] = [
     ("sdpa_efficient_backward", "_scaled_dot_product_efficient_attention_backward.default", "gradients of sdpa_efficient"),
     ("sdpa_cudnn", "_scaled_dot_product_cudnn_attention.default", "attention by cuDNN"),
     ("sdpa_cudnn_backward", "_scaled_dot_product_cudnn_attention_backward.default", "gradients of sdpa_cudnn"),
-    ("max_pool2d", "max_pool2d_with_indices.default", "largest element of each window and its position in the plane; NaN wins"),
-    ("max_pool2d_backward", "max_pool2d_with_indices_backward.default", "gradient sent to the positions max_pool2d found"),
+    ("max_pool2d", "max_pool2d_with_indices.default", "largest element of each window and its position in the"
+                                                      " plane; NaN wins"),
+    ("max_pool2d_backward", "max_pool2d_with_indices_backward.default", "gradient sent to the positions"
+                                                                        " max_pool2d found"),
     ("max_pool3d", "max_pool3d_with_indices.default", "max_pool2d in three dimensions"),
     ("max_pool3d_backward", "max_pool3d_with_indices_backward.default", "gradient of max_pool3d"),
     ("avg_pool2d", "avg_pool2d.default", "mean of each window; ceil_mode and padding count as eager counts them"),
     ("avg_pool2d_backward", "avg_pool2d_backward.default", "gradient of avg_pool2d"),
     ("avg_pool3d", "avg_pool3d.default", "avg_pool2d in three dimensions"),
     ("avg_pool3d_backward", "avg_pool3d_backward.default", "gradient of avg_pool3d"),
-    ("adaptive_avg_pool2d", "_adaptive_avg_pool2d.default", "mean over windows that divide the plane into the given grid"),
+    ("adaptive_avg_pool2d", "_adaptive_avg_pool2d.default", "mean over windows that divide the plane into the"
+                                                            " given grid"),
     ("adaptive_avg_pool2d_backward", "_adaptive_avg_pool2d_backward.default", "gradient of adaptive_avg_pool2d"),
-    ("adaptive_max_pool2d", "adaptive_max_pool2d.default", "largest element over windows of the given grid and its position"),
+    ("adaptive_max_pool2d", "adaptive_max_pool2d.default", "largest element over windows of the given grid and"
+                                                           " its position"),
     ("adaptive_max_pool2d_backward", "adaptive_max_pool2d_backward.default", "gradient of adaptive_max_pool2d"),
     ("upsample_nearest2d", "upsample_nearest2d.vec", "nearest source pixel by floor(i * scale)"),
     ("upsample_nearest2d_backward", "upsample_nearest2d_backward.default", "gradient of upsample_nearest2d"),
@@ -84,7 +91,8 @@ EXTERN: list[tuple[str, str, str]] = [
     ("grid_sampler_2d", "grid_sampler_2d.default", "samples planes at normalized coordinates"),
     ("grid_sampler_2d_backward", "grid_sampler_2d_backward.default", "gradient of grid_sampler_2d"),
     ("embedding_bag", "_embedding_bag.default", "sum, mean or maximum of bags of embedding rows"),
-    ("embedding_dense_backward", "embedding_dense_backward.default", "gradient rows added up per index; padding_idx gets 0"),
+    ("embedding_dense_backward", "embedding_dense_backward.default", "gradient rows added up per index;"
+                                                                     " padding_idx gets 0"),
     ("sort", "sort.stable", "sorted values and their indices; NaN counts as largest; stable keeps the order of equals"),
     ("topk", "topk.default", "the k largest (or smallest) along a dimension and their indices; NaN counts as largest"),
     ("kthvalue", "kthvalue.default", "k-th smallest value along a dimension and its index"),
@@ -105,7 +113,8 @@ EXTERN: list[tuple[str, str, str]] = [
     ("linalg_inv", "linalg_inv_ex.default", "inverse matrix and info"),
     ("triangular_solve", "linalg_solve_triangular.default", "solution of a triangular system"),
     ("cdist", "_cdist_forward.default", "pairwise p-norm distances"),
-    ("masked_scatter", "masked_scatter.default", "successive elements of source written where the mask holds; too few raise"),
+    ("masked_scatter", "masked_scatter.default", "successive elements of source written where the mask holds;"
+                                                 " too few raise"),
     ("item", "_local_scalar_dense.default", "the one element of a tensor as a Python number"),
     ("lstm_cell_layer", "mkldnn_rnn_layer.default", "one layer of a recurrent net by oneDNN"),
 ]  # fmt: skip
@@ -146,7 +155,8 @@ RANDOM: list[tuple[str, str, str]] = [
     ("poisson", "poisson.default", "Poisson with the rate of each element"),
     ("binomial", "binomial.default", "binomial with counts and probabilities"),
     ("multinomial", "multinomial.default", "indices drawn by the weights of each row; bad weights raise"),
-    ("native_dropout", "native_dropout.default", "elements zeroed with probability p, the others scaled by 1/(1-p), and the mask"),
+    ("native_dropout", "native_dropout.default", "elements zeroed with probability p, the others scaled by"
+                                                 " 1/(1-p), and the mask"),
 ]  # fmt: skip
 for _name, _aten, _doc in RANDOM:
     define(_name, "(...)", OverloadCall(_aten), _meta_of(_aten), ["extern", "random"], _doc, "aten::" + _aten)

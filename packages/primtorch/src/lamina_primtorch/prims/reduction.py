@@ -52,27 +52,75 @@ def _bool_meta(x: Any, dims: tuple) -> TensorMeta:
     return _reduced(x, dims, torch.bool)
 
 
-define("sum", "(Tensor x, int[] dims, dtype dtype) -> Tensor", _sum, _typed_meta, ["reduction"],
-       "sum over dims in `dtype` (operands converted first; half types accumulate in float32 and round once); of nothing 0;"
-       " integers wrap around")  # fmt: skip
-define("prod", "(Tensor x, int[] dims, dtype dtype) -> Tensor", _prod, _typed_meta, ["reduction"],
-       "product over dims in `dtype`; of nothing 1")  # fmt: skip
-define("amax", "(Tensor x, int[] dims) -> Tensor", _fold(torch.amax), _reduced, ["reduction"],
-       "largest element; NaN if there is one; of nothing raises IndexError")  # fmt: skip
-define("amin", "(Tensor x, int[] dims) -> Tensor", _fold(torch.amin), _reduced, ["reduction"],
-       "smallest element; NaN if there is one; of nothing raises IndexError")  # fmt: skip
-define("any", "(Tensor x, int[] dims) -> Tensor", _any, _bool_meta, ["reduction"], "some element is not 0 (NaN is not 0); of nothing false; bool")
-define("all", "(Tensor x, int[] dims) -> Tensor", _all, _bool_meta, ["reduction"], "no element is 0; of nothing true; bool")
+define(
+    "sum",
+    "(Tensor x, int[] dims, dtype dtype) -> Tensor",
+    _sum,
+    _typed_meta,
+    ["reduction"],
+    "sum over dims in `dtype` (operands converted first; half types accumulate in float32 and round once); of"
+    " nothing 0;"
+    " integers wrap around",
+)
+define(
+    "prod",
+    "(Tensor x, int[] dims, dtype dtype) -> Tensor",
+    _prod,
+    _typed_meta,
+    ["reduction"],
+    "product over dims in `dtype`; of nothing 1",
+)
+define(
+    "amax",
+    "(Tensor x, int[] dims) -> Tensor",
+    _fold(torch.amax),
+    _reduced,
+    ["reduction"],
+    "largest element; NaN if there is one; of nothing raises IndexError",
+)
+define(
+    "amin",
+    "(Tensor x, int[] dims) -> Tensor",
+    _fold(torch.amin),
+    _reduced,
+    ["reduction"],
+    "smallest element; NaN if there is one; of nothing raises IndexError",
+)
+define(
+    "any",
+    "(Tensor x, int[] dims) -> Tensor",
+    _any,
+    _bool_meta,
+    ["reduction"],
+    "some element is not 0 (NaN is not 0); of nothing false; bool",
+)
+define(
+    "all", "(Tensor x, int[] dims) -> Tensor", _all, _bool_meta, ["reduction"], "no element is 0; of nothing true; bool"
+)
 
 
 def _arg_meta(x: Any, dim: int | None) -> TensorMeta:
     return _reduced(x, range(len(x.shape)) if dim is None else (dim,), torch.int64)
 
 
-define("argmax", "(Tensor x, int? dim) -> Tensor", lambda x, dim: torch.argmax(x, dim), _arg_meta, ["reduction"],
-       "int64 index of the first largest element along dim (row-major position for None); the first NaN wins; of nothing raises")  # fmt: skip
-define("argmin", "(Tensor x, int? dim) -> Tensor", lambda x, dim: torch.argmin(x, dim), _arg_meta, ["reduction"],
-       "int64 index of the first smallest element along dim (row-major position for None); the first NaN wins; of nothing raises")  # fmt: skip
+define(
+    "argmax",
+    "(Tensor x, int? dim) -> Tensor",
+    lambda x, dim: torch.argmax(x, dim),
+    _arg_meta,
+    ["reduction"],
+    "int64 index of the first largest element along dim (row-major position for None); the first NaN wins; of"
+    " nothing raises",
+)
+define(
+    "argmin",
+    "(Tensor x, int? dim) -> Tensor",
+    lambda x, dim: torch.argmin(x, dim),
+    _arg_meta,
+    ["reduction"],
+    "int64 index of the first smallest element along dim (row-major position for None); the first NaN wins; of"
+    " nothing raises",
+)
 
 
 def _var_mean(x: torch.Tensor, dims: tuple, correction: float) -> Any:
@@ -85,10 +133,16 @@ def _var_mean_meta(x: Any, dims: tuple, correction: float) -> tuple:
     return _reduced(x, dims, REAL_OF.get(x.dtype)), _reduced(x, dims)
 
 
-define("var_mean", "(Tensor x, int[] dims, float correction) -> (Tensor, Tensor)", _var_mean, _var_mean_meta,
-       ["reduction", "multi_output"],
-       "variance (sum of squared distances from the mean over max(n - correction, 0)) and mean of floats, numerically stable (Welford);"
-       " of nothing both NaN; half types in float32, rounded once")  # fmt: skip
+define(
+    "var_mean",
+    "(Tensor x, int[] dims, float correction) -> (Tensor, Tensor)",
+    _var_mean,
+    _var_mean_meta,
+    ["reduction", "multi_output"],
+    "variance (sum of squared distances from the mean over max(n - correction, 0)) and mean of floats,"
+    " numerically stable (Welford);"
+    " of nothing both NaN; half types in float32, rounded once",
+)
 
 
 def _scan_meta(x: Any, dim: int) -> TensorMeta:
@@ -97,7 +151,11 @@ def _scan_meta(x: Any, dim: int) -> TensorMeta:
 
 
 for _name, _fn, _doc in [
-    ("cumsum", torch.cumsum, "running sum along dim, in x's dtype (half types accumulate in float32); integers wrap around"),
+    (
+        "cumsum",
+        torch.cumsum,
+        "running sum along dim, in x's dtype (half types accumulate in float32); integers wrap around",
+    ),
     ("cumprod", torch.cumprod, "running product along dim, in x's dtype"),
     ("logcumsumexp", torch.logcumsumexp, "log of the running sum of exp along dim; -inf for all -inf"),
 ]:
@@ -114,8 +172,16 @@ def _cummax_meta(x: Any, dim: int) -> tuple:
 
 
 for _name, _fn, _doc in [
-    ("cummax", torch.cummax, "running maximum along dim and the index of the last element equal to it; NaN stays once met"),
-    ("cummin", torch.cummin, "running minimum along dim and the index of the last element equal to it; NaN stays once met"),
+    (
+        "cummax",
+        torch.cummax,
+        "running maximum along dim and the index of the last element equal to it; NaN stays once met",
+    ),
+    (
+        "cummin",
+        torch.cummin,
+        "running minimum along dim and the index of the last element equal to it; NaN stays once met",
+    ),
 ]:
 
     def _pair(x: torch.Tensor, dim: int, _fn: Any = _fn) -> Any:

@@ -20,8 +20,14 @@ def _cat_meta(tensors: Any, dim: int) -> TensorMeta:
     return TensorMeta(out, strides.channels_last(out) if every else strides.contiguous(out), first.dtype, first.device)
 
 
-define("cat", "(Tensor[] tensors, int dim) -> Tensor", lambda tensors, dim: torch.cat(list(tensors), dim), _cat_meta, ["shape"],
-       "tensors of one dtype and rank joined along dim; the other sizes agree")  # fmt: skip
+define(
+    "cat",
+    "(Tensor[] tensors, int dim) -> Tensor",
+    lambda tensors, dim: torch.cat(list(tensors), dim),
+    _cat_meta,
+    ["shape"],
+    "tensors of one dtype and rank joined along dim; the other sizes agree",
+)
 
 
 def _pad(x: torch.Tensor, value: Any, low: tuple, high: tuple) -> torch.Tensor:
@@ -35,5 +41,11 @@ def _pad_meta(x: Any, value: Any, low: tuple, high: tuple) -> TensorMeta:
     return TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), x.dtype, x.device)
 
 
-define("pad", "(Tensor x, Number value, int[] low, int[] high) -> Tensor", _pad, _pad_meta, ["shape"],
-       "low[d] elements of `value` before and high[d] after each dimension; negative amounts crop")  # fmt: skip
+define(
+    "pad",
+    "(Tensor x, Number value, int[] low, int[] high) -> Tensor",
+    _pad,
+    _pad_meta,
+    ["shape"],
+    "low[d] elements of `value` before and high[d] after each dimension; negative amounts crop",
+)

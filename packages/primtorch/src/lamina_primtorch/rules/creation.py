@@ -93,10 +93,19 @@ def arange(*args: Any, **kwargs: Any) -> TensorMeta:
 @signed("eye.default", "eye.m")
 def eye(n: Any, m: Any = None, **kwargs: Any) -> TensorMeta:
     shape = (n, n if m is None else m)
-    return TensorMeta(shape, strides.contiguous(shape), kwargs.get("dtype") or torch.get_default_dtype(), _device(kwargs))
+    return TensorMeta(
+        shape, strides.contiguous(shape), kwargs.get("dtype") or torch.get_default_dtype(), _device(kwargs)
+    )
 
 
-@rule("zeros_like.default", "ones_like.default", "empty_like.default", "rand_like.default", "randn_like.default", "full_like.default")
+@rule(
+    "zeros_like.default",
+    "ones_like.default",
+    "empty_like.default",
+    "rand_like.default",
+    "randn_like.default",
+    "full_like.default",
+)
 def like(args: tuple, kwargs: dict) -> TensorMeta:
     x = args[0]
     _strided(kwargs)

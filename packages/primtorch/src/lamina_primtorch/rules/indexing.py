@@ -32,7 +32,9 @@ def index_shape(x: Any, indices: Any) -> tuple[tuple, list[int], tuple]:
             common = strides.broadcast(*(tuple(indices[d].shape) for d in used))
         except RuntimeError:
             text = ", ".join(str(list(indices[d].shape)) for d in used)
-            raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {text}") from None
+            raise IndexError(
+                f"shape mismatch: indexing tensors could not be broadcast together with shapes {text}"
+            ) from None
     if used == list(range(used[0], used[-1] + 1)) if used else True:
         lo, hi = (used[0], used[-1] + 1) if used else (0, 0)
         return shape[:lo] + common + shape[hi:], used, common
@@ -40,7 +42,9 @@ def index_shape(x: Any, indices: Any) -> tuple[tuple, list[int], tuple]:
 
 
 def index_strides(x: Any, indices: Any, shape: tuple) -> tuple:
-    """Strides of ``x[indices]``: eager's iterator sees x with the indexed dimensions collapsed to stride 0, and the indices."""
+    """Strides of ``x[indices]``: eager's iterator sees x with the indexed dimensions collapsed to stride 0, and the
+    indices.
+    """
     used = [d for d, i in enumerate(indices) if i is not None]
     if not used:
         return strides.contiguous(shape)

@@ -102,7 +102,17 @@ def _conv_stride(shape: tuple, last: bool) -> tuple:
 
 
 @signed("convolution.default")
-def convolution(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int) -> TensorMeta:
+def convolution(
+    x: Any,
+    w: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> TensorMeta:
     rank = len(w.shape) - 2
     if len(x.shape) != rank + 2 or x.dtype is not w.dtype or strides.has_zero(x.shape) or strides.has_zero(w.shape):
         raise NotImplementedError
@@ -135,7 +145,19 @@ def convolution(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: 
 
 
 @signed("convolution_backward.default")
-def convolution_backward(grad: Any, x: Any, w: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int, mask: Any) -> tuple:
+def convolution_backward(
+    grad: Any,
+    x: Any,
+    w: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> tuple:
     if x.device.type != "cpu" or strides.has_zero(x.shape):
         raise NotImplementedError
     last = _conv_last(x, w)
@@ -155,7 +177,9 @@ def _pair(v: Any, n: int = 2) -> tuple:
 
 
 def pooled(size: Any, kernel: Any, pad: Any, step: Any, dilation: Any, ceil_mode: bool) -> Any:
-    """Output length of a pooling window; with ceil_mode a last window must start inside the input or its left padding."""
+    """Output length of a pooling window; with ceil_mode a last window must start inside the input or its left
+    padding.
+    """
     span = size + 2 * pad - dilation * (kernel - 1) - 1
     out = (span + (step - 1 if ceil_mode else 0)) // step + 1
     if ceil_mode and (out - 1) * step >= size + pad:
@@ -170,7 +194,9 @@ def _pool(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mo
     rank = len(x.shape)
     if rank not in (3, 4) or strides.has_zero(x.shape) or any(p[i] * 2 > k[i] for i in (0, 1)):
         raise NotImplementedError
-    shape = tuple(x.shape[:-2]) + tuple(pooled(x.shape[rank - 2 + i], k[i], p[i], s[i], d[i], ceil_mode) for i in (0, 1))
+    shape = tuple(x.shape[:-2]) + tuple(
+        pooled(x.shape[rank - 2 + i], k[i], p[i], s[i], d[i], ceil_mode) for i in (0, 1)
+    )
     if any(type(n) is int and n <= 0 for n in shape):
         raise NotImplementedError
     last = strides.suggests_channels_last(x.shape, x.stride())
@@ -178,17 +204,29 @@ def _pool(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mo
 
 
 @signed("max_pool2d_with_indices.default")
-def max_pool2d(x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> tuple:
+def max_pool2d(
+    x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> tuple:
     m = _pool(x, kernel, stride, padding, dilation, ceil_mode)
     return m, m._replace(dtype=torch.int64)
 
 
 @signed("avg_pool2d.default")
-def avg_pool2d(x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None) -> TensorMeta:
+def avg_pool2d(
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> TensorMeta:
     return _pool(x, kernel, stride, padding, 1, ceil_mode)
 
 
-@signed("max_pool2d_with_indices_backward.default", "avg_pool2d_backward.default", "_adaptive_avg_pool2d_backward.default")
+@signed(
+    "max_pool2d_with_indices_backward.default", "avg_pool2d_backward.default", "_adaptive_avg_pool2d_backward.default"
+)
 def pool_backward(grad: Any, x: Any, *_: Any, **__: Any) -> TensorMeta:
     shape = tuple(x.shape)
     last = strides.suggests_channels_last(shape, x.stride())
@@ -220,7 +258,9 @@ def native_layer_norm(x: Any, normalized: Any, weight: Any, bias: Any, eps: floa
 
 
 @signed("native_layer_norm_backward.default")
-def native_layer_norm_backward(grad: Any, x: Any, normalized: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> tuple:
+def native_layer_norm_backward(
+    grad: Any, x: Any, normalized: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+) -> tuple:
     if x.device.type != "cpu":
         raise NotImplementedError
     shape = tuple(normalized)
@@ -252,16 +292,24 @@ def _batch_norm(x: Any, weight: Any, training: bool) -> tuple:
     n = shape[1] if training else 0
     stat = TensorMeta((n,), (1,), dtype, x.device)
     last = strides.suggests_channels_last(shape, x.stride())
-    return TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), dtype, x.device), stat, stat
+    return (
+        TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), dtype, x.device),
+        stat,
+        stat,
+    )
 
 
 @signed("native_batch_norm.default")
-def native_batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> tuple:
+def native_batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> tuple:
     return _batch_norm(x, weight, training)
 
 
 @signed("_native_batch_norm_legit.default")
-def native_batch_norm_legit(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> tuple:
+def native_batch_norm_legit(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> tuple:
     return _batch_norm(x, weight, training)
 
 
@@ -271,12 +319,16 @@ def native_batch_norm_no_stats(x: Any, weight: Any, bias: Any, training: bool, m
 
 
 @signed("_native_batch_norm_legit_functional.default")
-def native_batch_norm_functional(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> tuple:
+def native_batch_norm_functional(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> tuple:
     return (*_batch_norm(x, weight, training), _of(mean), _of(var))
 
 
 @signed("native_batch_norm_backward.default")
-def native_batch_norm_backward(grad: Any, x: Any, weight: Any, rm: Any, rv: Any, mean: Any, inv: Any, train: bool, eps: float, mask: Any) -> tuple:
+def native_batch_norm_backward(
+    grad: Any, x: Any, weight: Any, rm: Any, rv: Any, mean: Any, inv: Any, train: bool, eps: float, mask: Any
+) -> tuple:
     if x.device.type != "cpu" or x.dtype in (torch.float16, torch.bfloat16):
         raise NotImplementedError
     shape = tuple(x.shape)
@@ -287,7 +339,9 @@ def native_batch_norm_backward(grad: Any, x: Any, weight: Any, rm: Any, rv: Any,
 
 
 @signed("embedding.default")
-def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale: bool = False, sparse: bool = False) -> TensorMeta:
+def embedding(
+    weight: Any, indices: Any, padding_idx: int = -1, scale: bool = False, sparse: bool = False
+) -> TensorMeta:
     if len(weight.shape) != 2 or indices.dtype not in (torch.int64, torch.int32):
         raise NotImplementedError
     return _fresh(weight, tuple(indices.shape) + (weight.shape[1],))
@@ -322,7 +376,9 @@ def nll_loss2d_forward(x: Any, target: Any, weight: Any, reduction: int, ignore_
 
 @lru_cache(None)
 def _sdpa_keeps_layout() -> bool:
-    """Whether this torch gives attention outputs the layout of the query (older ones always transpose); asked once, of torch."""
+    """Whether this torch gives attention outputs the layout of the query (older ones always transpose); asked once,
+    of torch.
+    """
     q = torch.zeros(1, 2, 3, 1)
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(q, q, q)[0].stride() == q.stride()
 

@@ -1,4 +1,6 @@
-"""Rules of elementwise ATen ops: broadcast, promote, order strides. Checks beyond these are left to the fallback (NotImplementedError)."""
+"""Rules of elementwise ATen ops: broadcast, promote, order strides. Checks beyond these are left to the fallback
+(NotImplementedError).
+"""
 
 from __future__ import annotations
 
@@ -89,8 +91,10 @@ def _unary(kind: str) -> Callable[[tuple, dict], Any]:
 
 
 UNARY = {
-    "float": "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc"
-    " erfinv lgamma digamma sigmoid reciprocal i0 special_i0e special_i1 special_i1e special_ndtri special_log_ndtr special_erfcx"
+    "float": "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh"
+    " acosh atanh erf erfc"
+    " erfinv lgamma digamma sigmoid reciprocal i0 special_i0e special_i1 special_i1e special_ndtri"
+    " special_log_ndtr special_erfcx"
     " special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr special_airy_ai sinc",
     "nobool": "neg",
     "any": "sgn",
@@ -178,15 +182,19 @@ def _binary(kind: str) -> Callable[[tuple, dict], Any]:
 BINARY = {
     "default": "mul.Tensor mul.Scalar heaviside.default",
     "arith": "sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar",
-    "float": "div.Tensor div.Scalar true_divide.Tensor atan2.default copysign.Tensor copysign.Scalar xlogy.Tensor xlogy.Scalar_Other"
+    "float": "div.Tensor div.Scalar true_divide.Tensor atan2.default copysign.Tensor copysign.Scalar"
+    " xlogy.Tensor xlogy.Scalar_Other"
     " xlogy.Scalar_Self special_xlog1py.default special_zeta.default",
     "realnobool": "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide.default floor_divide.Scalar",
     "real": "maximum.default minimum.default fmax.default fmin.default",
-    "bool": "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar"
+    "bool": "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor"
+    " gt.Scalar ge.Tensor ge.Scalar"
     " logical_and.default logical_or.default logical_xor.default",
-    "int": "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor bitwise_xor.Scalar"
+    "int": "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor"
+    " bitwise_xor.Scalar"
     " bitwise_and.Scalar_Tensor bitwise_or.Scalar_Tensor bitwise_xor.Scalar_Tensor",
-    "intonly": "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar"
+    "intonly": "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor"
+    " bitwise_right_shift.Tensor_Scalar"
     " gcd.default lcm.default",
 }
 for _kind, _names in BINARY.items():

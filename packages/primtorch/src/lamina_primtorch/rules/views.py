@@ -1,4 +1,6 @@
-"""Rules of views, and of ops that make a differently shaped copy (cat, stack, repeat, pad, flip, roll, the backwards of views)."""
+"""Rules of views, and of ops that make a differently shaped copy (cat, stack, repeat, pad, flip, roll, the backwards
+of views).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def view(x: Any, size: Any) -> TensorMeta:
     got = strides.view(shape, stride, new)
     if got is None:
         raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous"
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans"
+            " across two contiguous"
             " subspaces). Use .reshape(...) instead."
         )
     return _like(x, new, got)
@@ -49,7 +52,8 @@ def permute(x: Any, dims: Any) -> TensorMeta:
     rank = len(shape)
     if len(dims) != rank:
         raise RuntimeError(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of"
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the"
+            f" desired ordering of"
             f" dimensions i.e. input.dim() = {rank} is not equal to len(dims) = {len(dims)}"
         )
     order = [strides.wrap_dim(d, rank) for d in dims]
@@ -144,13 +148,17 @@ def expand(x: Any, size: Any, implicit: bool = False) -> TensorMeta:
     rank, old = len(size), len(shape)
     if rank < old:
         raise RuntimeError(
-            f"expand(: the number of sizes provided ({rank}) must be greater or equal to the number of dimensions in the tensor ({old}))"
+            f"expand(: the number of sizes provided ({rank}) must be greater or equal to the number of"
+            f" dimensions in the tensor ({old}))"
         )
     out, steps = [0] * rank, [0] * rank
     for i in range(rank - 1, -1, -1):
         d = i - (rank - old)
         n = shape[d] if d >= 0 else 1
-        step = stride[d] if d >= 0 else (1 if i == rank - 1 else out[i + 1] * steps[i + 1])
+        if d >= 0:
+            step = stride[d]
+        else:  # of a 0-dim tensor all strides are 0, other new dimensions continue the layout
+            step = out[i + 1] * steps[i + 1] if old else 0
         want = size[i]
         if type(want) is int and want == -1:
             if d < 0:
@@ -161,7 +169,8 @@ def expand(x: Any, size: Any, implicit: bool = False) -> TensorMeta:
         if n is not want and n != want:
             if not strides.is_int(n, 1):
                 raise RuntimeError(
-                    f"The expanded size of the tensor ({want}) must match the existing size ({n}) at non-singleton dimension {i}."
+                    f"The expanded size of the tensor ({want}) must match the existing size ({n}) at"
+                    f" non-singleton dimension {i}."
                     f"  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}"
                 )
             n, step = want, 0
@@ -269,12 +278,16 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorMet
     size = max(min(n1, n2 - offset) if offset >= 0 else min(n1 + offset, n2), 0)
     keep = [d for d in range(rank) if d not in (a, b)]
     stride = x.stride()
-    return _like(x, tuple(x.shape[d] for d in keep) + (size,), tuple(stride[d] for d in keep) + (stride[a] + stride[b],))
+    return _like(
+        x, tuple(x.shape[d] for d in keep) + (size,), tuple(stride[d] for d in keep) + (stride[a] + stride[b],)
+    )
 
 
 @signed("view_as_real.default")
 def view_as_real(x: Any) -> TensorMeta:
-    real = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}.get(x.dtype)
+    real = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}.get(
+        x.dtype
+    )
     if real is None:
         raise NotImplementedError
     return TensorMeta((*x.shape, 2), (*(2 * s for s in x.stride()), 1), real, x.device)
