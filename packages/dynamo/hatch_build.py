@@ -23,7 +23,7 @@ def build(package: str, target_dir: str) -> str:
     paths = sysconfig.get_paths()
     includes = sorted({paths["include"], paths["platinclude"]})
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    flags = ["-O2", "-g0", "-fPIC", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wno-missing-field-initializers"]
+    flags = ["-O2", "-g0", "-DNDEBUG", "-fPIC", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wno-missing-field-initializers"]
     link = ["-shared"]
     if sys.platform == "darwin":
         link = ["-bundle", "-undefined", "dynamic_lookup"]

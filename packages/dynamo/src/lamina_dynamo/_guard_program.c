@@ -22,6 +22,7 @@ static struct {
     int storages; /* storage identity can be read */
     int state; /* global state can be read */
     int key_word, storage_word;
+    int size_word; /* number of dimensions, then five sizes, then five strides (more dimensions lie elsewhere) */
     get_i64 dim, offset;
     get_i64s sizes, strides;
     get_i32 dtype, device_index;
@@ -44,6 +45,20 @@ static struct {
 /* at::Tensor sits behind the two words of the object header; it is one pointer, to the TensorImpl. */
 #define TENSOR_HANDLE(obj) ((void *)((char *)(obj) + sizeof(PyObject)))
 #define TENSOR_IMPL(obj) (*(uint64_t **)TENSOR_HANDLE(obj))
+
+static int tensor_numbers(PyObject *tensor, int64_t *dim, const int64_t **sizes, const int64_t **strides) {
+    if (lib.size_word) {
+        const int64_t *words = (const int64_t *)TENSOR_IMPL(tensor) + lib.size_word;
+        if (words[0] <= 5) {
+            *dim = words[0];
+            *sizes = words + 1;
+            *strides = words + 6;
+            return 1;
+        }
+    }
+    void *handle = TENSOR_HANDLE(tensor);
+    return lib.dim(handle, dim) == 0 && lib.sizes(handle, (int64_t **)sizes) == 0 && lib.strides(handle, (int64_t **)strides) == 0;
+}
 
 static __thread uint64_t *tls_dispatch_keys;
 
@@ -138,6 +153,9 @@ static PyObject *bind_torch(PyObject *Py_UNUSED(self), PyObject *args) {
         for (int i = 1; i <= 6; i++)
             if (words[i] == storage && lib.storage_word == 0)
                 lib.storage_word = i;
+        for (int i = 4; i <= 20; i++)
+            if (words[i] == 2 && words[i + 1] == 2 && words[i + 2] == 3 && words[i + 6] == 3 && words[i + 7] == 1 && lib.size_word == 0)
+                lib.size_word = i;
         int64_t dim = -1, *sizes = NULL;
         if (lib.key_word && lib.dim(TENSOR_HANDLE(sample), &dim) == 0 && lib.sizes(TENSOR_HANDLE(sample), &sizes) == 0 && dim == 2 &&
             sizes[0] == 2 && sizes[1] == 3 && (lib.requires_grad(impl) & 1) == 1)
@@ -152,11 +170,10 @@ static PyObject *probe_tensor(PyObject *Py_UNUSED(self), PyObject *tensor) {
     if (!lib.tensors)
         Py_RETURN_NONE;
     void *handle = TENSOR_HANDLE(tensor);
-    int64_t dim = 0, *sizes = NULL, *strides = NULL;
+    int64_t dim = 0;
+    const int64_t *sizes = NULL, *strides = NULL;
     int32_t dtype = 0;
-    lib.dim(handle, &dim);
-    lib.sizes(handle, &sizes);
-    lib.strides(handle, &strides);
+    tensor_numbers(tensor, &dim, &sizes, &strides);
     lib.dtype(handle, &dtype);
     PyObject *a = PyTuple_New(dim), *b = PyTuple_New(dim);
     for (int64_t i = 0; a && b && i < dim; i++) {
@@ -215,6 +232,9 @@ typedef struct {
     int64_t number;
     PyObject *object;
     PyObject *second;
+    /* What was found in a dict, and the dict's version then: while the version is that one, the dict still holds the same object. */
+    uint64_t version, second_version;
+    PyObject *found, *second_found; /* borrowed */
 } Node;
 
 typedef struct {
@@ -255,6 +275,35 @@ static PyObject *instance_dict(PyObject *value) { /* borrowed, or NULL without e
     return slot ? *slot : NULL;
 }
 
+/* Up to 3.12 every change gives a dict a version that no dict had before. */
+#if PY_VERSION_HEX < 0x030d0000
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#define DICT_VERSION(d) (((PyDictObject *)(d))->ma_version_tag)
+#else
+#define DICT_VERSION(d) ((uint64_t)0)
+#endif
+
+/* The value under a key, borrowed, or NULL (exception possible). The second time at the price of reading the version. */
+static PyObject *dict_find(PyObject *dict, PyObject *key, uint64_t *version, PyObject **found) {
+    if (dict == NULL || !PyDict_Check(dict))
+        return NULL;
+    uint64_t now = DICT_VERSION(dict);
+    if (now != 0 && now == *version)
+        return *found;
+    PyObject *v = PyDict_GetItemWithError(dict, key);
+    if (v != NULL && now == DICT_VERSION(dict)) { /* the lookup may have run an __eq__ */
+        *version = now;
+        *found = v;
+    }
+    return v;
+}
+
+static PyObject *dict_find_new(PyObject *dict, PyObject *key, uint64_t *version, PyObject **found) {
+    PyObject *v = dict_find(dict, key, version, found);
+    Py_XINCREF(v);
+    return v;
+}
+
 static PyObject *dict_get(PyObject *dict, PyObject *key) { /* new reference or NULL, exception possible */
     if (dict == NULL || !PyDict_Check(dict))
         return NULL;
@@ -284,7 +333,7 @@ static Py_ssize_t fast_length(PyObject *v) {
     return PyObject_Size(v);
 }
 
-static PyObject *access_step(const Node *node, PyObject *base, const Inputs *in) { /* new reference or NULL */
+static PyObject *access_step(Node *node, PyObject *base, const Inputs *in) { /* new reference or NULL */
     PyObject *v = NULL, *key, *value;
     switch (node->op) {
     case A_LOCAL:
@@ -299,7 +348,7 @@ static PyObject *access_step(const Node *node, PyObject *base, const Inputs *in)
             v = PyCell_GET(v);
         break;
     case A_GLOBAL:
-        return dict_get(in->globals, node->object);
+        return dict_find_new(in->globals, node->object, &node->version, &node->found);
     case A_GLOBALS:
         v = in->globals;
         break;
@@ -316,15 +365,14 @@ static PyObject *access_step(const Node *node, PyObject *base, const Inputs *in)
         v = instance_dict(base);
         break;
     case A_INSTANCE_ATTR:
-        return dict_get(instance_dict(base), node->object);
+        return dict_find_new(instance_dict(base), node->object, &node->version, &node->found);
     case A_MODULE_MEMBER: {
-        PyObject *dict = instance_dict(base);
-        PyObject *members = dict ? PyDict_GetItemWithError(dict, node->second) : NULL;
-        return dict_get(members, node->object);
+        PyObject *members = dict_find(instance_dict(base), node->second, &node->second_version, &node->second_found);
+        return dict_find_new(members, node->object, &node->version, &node->found);
     }
     case A_ITEM:
         if (PyDict_Check(base))
-            return dict_get(base, node->object);
+            return dict_find_new(base, node->object, &node->version, &node->found);
         if (node->second == NULL && (PyList_Check(base) || PyTuple_Check(base))) {
             Py_ssize_t n = Py_SIZE(base), i = (Py_ssize_t)node->number;
             if (i < 0)
@@ -336,7 +384,7 @@ static PyObject *access_step(const Node *node, PyObject *base, const Inputs *in)
         }
         return PyObject_GetItem(base, node->object);
     case A_DICT_ITEM:
-        return dict_get(base, node->object);
+        return dict_find_new(base, node->object, &node->version, &node->found);
     case A_DICT_KEY:
     case A_DICT_VALUE: {
         Py_ssize_t pos = 0, i = 0;
@@ -460,6 +508,41 @@ static int is_in_dict(PyObject *dict, PyObject *key) { /* 0, 1; -1 not a dict or
     return r;
 }
 
+/* Does the dict (not) have the key? A check that held for a version of the dict holds while it has that version. */
+static int check_key(Check *check, PyObject *dict, int wanted) {
+    if (dict == NULL || !PyDict_Check(dict))
+        return -1;
+    uint64_t now = DICT_VERSION(dict);
+    if (now != 0 && now == (uint64_t)check->number)
+        return wanted;
+    int r = is_in_dict(dict, check->object);
+    if (r == wanted && now == DICT_VERSION(dict))
+        check->number = (int64_t)now;
+    return r;
+}
+
+typedef struct {
+    uint64_t version;
+    PyObject *hooks[4]; /* borrowed from the instance dict of that version */
+} HookDicts;
+
+static int check_no_hooks(Check *check, PyObject *v) {
+    PyObject *dict = instance_dict(v);
+    HookDicts *known = (HookDicts *)check->extra;
+    if (dict == NULL)
+        return 0;
+    uint64_t now = DICT_VERSION(dict);
+    if (now == 0 || now != known->version) {
+        for (int i = 0; i < 4; i++)
+            known->hooks[i] = PyDict_GetItemWithError(dict, hook_names[i]);
+        known->version = now;
+    }
+    for (int i = 0; i < 4; i++)
+        if (known->hooks[i] && PyDict_Check(known->hooks[i]) && PyDict_GET_SIZE(known->hooks[i]) != 0)
+            return 0;
+    return 1;
+}
+
 static int check_tensor(const TensorSpec *spec, PyObject *v) {
     if (Py_TYPE(v) != spec->type)
         return 0;
@@ -468,26 +551,23 @@ static int check_tensor(const TensorSpec *spec, PyObject *v) {
         return 0;
     void *handle = TENSOR_HANDLE(v);
     int32_t number = 0;
-    int64_t dim = 0, *numbers = NULL;
+    int64_t dim = 0;
     if (lib.dtype(handle, &number) != 0 || number != spec->dtype)
         return 0;
     if (spec->device_index >= 0 && (lib.device_index(handle, &number) != 0 || number != spec->device_index))
         return 0;
     if (!spec->check_sizes)
         return 1;
-    if (lib.dim(handle, &dim) != 0 || dim != spec->dim)
-        return 0;
-    if (lib.sizes(handle, &numbers) != 0)
+    const int64_t *sizes, *strides;
+    if (!tensor_numbers(v, &dim, &sizes, &strides) || dim != spec->dim)
         return 0;
     for (int i = 0; i < spec->dim; i++)
-        if (spec->numbers[i] >= 0 && numbers[i] != spec->numbers[i])
+        if (spec->numbers[i] >= 0 && sizes[i] != spec->numbers[i])
             return 0;
     if (!spec->check_strides)
         return 1;
-    if (lib.strides(handle, &numbers) != 0)
-        return 0;
     for (int i = 0; i < spec->dim; i++)
-        if (spec->numbers[spec->dim + i] >= 0 && numbers[i] != spec->numbers[spec->dim + i])
+        if (spec->numbers[spec->dim + i] >= 0 && strides[i] != spec->numbers[spec->dim + i])
             return 0;
     return 1;
 }
@@ -522,7 +602,7 @@ static int check_state(const Check *check) {
     return ok;
 }
 
-static int run_check(const Check *check, PyObject *v) {
+static int run_check(Check *check, PyObject *v) {
     int r;
     switch (check->op) {
     case C_TYPE:
@@ -553,8 +633,20 @@ static int run_check(const Check *check, PyObject *v) {
         PyObject *key, *value;
         if (!PyDict_Check(v) || PyDict_GET_SIZE(v) != n)
             return 0;
-        if (!PyDict_CheckExact(v) && check->number) /* ordered elsewhere (OrderedDict): ask it */
-            return call_predicate(check->extra ? (PyObject *)check->extra : Py_None, v);
+        if (check->number && n > 1 && !PyDict_CheckExact(v)) { /* an OrderedDict keeps its order apart from the table that PyDict_Next walks */
+            if (!Py_IS_TYPE(v, &PyODict_Type))
+                return call_predicate((PyObject *)check->extra, v);
+            PyObject *iterator = PyObject_GetIter(v);
+            int same = iterator != NULL;
+            while (same && (key = PyIter_Next(iterator)) != NULL) {
+                same = i < n && same_constant(key, PyTuple_GET_ITEM(check->object, i));
+                Py_DECREF(key);
+                i++;
+            }
+            Py_XDECREF(iterator);
+            PyErr_Clear();
+            return same && i == n;
+        }
         while (PyDict_Next(v, &pos, &key, &value)) {
             if (i >= n || !same_constant(key, PyTuple_GET_ITEM(check->object, i)))
                 return 0;
@@ -563,15 +655,15 @@ static int run_check(const Check *check, PyObject *v) {
         return i == n;
     }
     case C_DICT_CONTAINS:
-        return is_in_dict(v, check->object) == 1;
+        return check_key(check, v, 1) == 1;
     case C_DICT_NOT_CONTAINS:
-        return is_in_dict(v, check->object) == 0;
+        return check_key(check, v, 0) == 0;
     case C_HAS_ATTR:
         return is_in_dict(instance_dict(v), check->object) == 1 || _PyType_Lookup(Py_TYPE(v), check->object) != NULL;
     case C_NO_ATTR:
         return is_in_dict(instance_dict(v), check->object) != 1 && _PyType_Lookup(Py_TYPE(v), check->object) == NULL;
     case C_NO_INSTANCE_ATTR:
-        return is_in_dict(instance_dict(v), check->object) != 1;
+        return check_key(check, instance_dict(v), 0) != 1;
     case C_NO_CLASS_ATTR:
         return PyType_Check(v) && _PyType_Lookup((PyTypeObject *)v, check->object) == NULL;
     case C_FUNCTION_CODE: {
@@ -593,17 +685,8 @@ static int run_check(const Check *check, PyObject *v) {
         return PyType_Check(v) && _PyType_Lookup((PyTypeObject *)v, (PyObject *)check->extra) == check->object;
     case C_EMPTY_CELL:
         return PyCell_Check(v) && PyCell_GET(v) == NULL;
-    case C_NO_HOOKS: {
-        PyObject *dict = instance_dict(v);
-        if (dict == NULL)
-            return 0;
-        for (int i = 0; i < 4; i++) {
-            PyObject *hooks = PyDict_GetItemWithError(dict, hook_names[i]);
-            if (hooks && PyDict_Check(hooks) && PyDict_GET_SIZE(hooks) != 0)
-                return 0;
-        }
-        return 1;
-    }
+    case C_NO_HOOKS:
+        return check_no_hooks(check, v);
     case C_WEAKREF_ALIVE: {
         PyObject *referent = PyObject_CallNoArgs(v);
         PyErr_Clear();
@@ -781,8 +864,8 @@ static int run_relation(const Check *check, PyObject **registers) {
 }
 
 static int run_node(const GuardProgram *p, const Inputs *in, int index, PyObject *base, PyObject **registers) {
-    const Node *node = &p->nodes[index];
-    const Check *check = &p->checks[node->first_check], *stop = check + node->n_checks;
+    Node *node = &p->nodes[index];
+    Check *check = &p->checks[node->first_check], *stop = check + node->n_checks;
     PyObject *v = access_step(node, base, in);
     if (v == NULL) {
         if (PyErr_Occurred())
@@ -950,6 +1033,9 @@ static int fill_check(GuardProgram *p, Check *check, int op, int guard, PyObject
         check->number = n;
         return 0;
     }
+    case C_NO_HOOKS:
+        check->extra = calloc(1, sizeof(HookDicts));
+        return check->extra == NULL ? -1 : 0;
     case C_GLOBAL_STATE: /* operand: a predicate without arguments; the fast reading is taken here and now */
         keep(check, operand);
         if (lib.state) {

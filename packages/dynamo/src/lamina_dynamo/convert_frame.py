@@ -136,8 +136,13 @@ class Compiler:
             raise GraphBreakError(
                 f"graph break under fullgraph=True: {broken.message}", kind=broken.kind.id, user_line=_user_line(broken, code), hint=broken.kind.hint
             )
-        if result.code is None:
-            return self._fruitless(code, memory, result, seconds)
+        new_code, closed = result.code, not result.has_breaks
+        if new_code is None:
+            if result.breaks or memory.compiled >= settings.recompile_limit:
+                return self._fruitless(code, memory, result, seconds)
+            # Followed to its end, calls included, and nothing for a backend in it: while the guards hold it runs as it is, and the
+            # frames below it need not be looked at either.
+            new_code, closed = code, True
         try:
             built = guards_build.build(result.guards, code, scope)
             failed = built.check(scope)
@@ -146,13 +151,18 @@ class Compiler:
             if settings.verify:
                 self._verify(result, code, built, scope)
             info = EntryInfo(code, built, [b.message for b in result.breaks], len(result.graphs), seconds)
-            entry = _eval_frame.Entry(self, code, result.code, built.program, info, not result.has_breaks)
+            entry = _eval_frame.Entry(self, code, new_code, built.program, info, closed)
         except Exception as e:
             return self._fault(code, memory, e, settings)
         if result.globals:
             scope.f_globals.update(result.globals)
         memory.compiled += 1
         memory.fruitless = 0
+        if new_code is code:
+            bump("skips", result.reason or "no tensor operations")
+            if observe.listeners:
+                observe.emit("capture", "frame skipped", {"code": code, "reason": result.reason, "breaks": []}, seconds)
+            return entry
         bump("compiled")
         bump("graphs", amount=len(result.graphs))
         if observe.listeners:

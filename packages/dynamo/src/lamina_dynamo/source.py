@@ -64,6 +64,19 @@ class Source:
             self._name = self.spell()
         return self._name
 
+    def with_base(self, base: Source) -> Source:
+        """The same step on another path. Its name stays: both paths lead to one object."""
+        clone = object.__new__(type(self))
+        for klass in type(self).__mro__:
+            for slot in getattr(klass, "__slots__", ()):
+                if hasattr(self, slot):
+                    setattr(clone, slot, getattr(self, slot))
+        clone.base = base
+        clone._key = (self._key[0], base, *self._key[2:])
+        clone._hash = hash(clone._key)
+        clone._name = self.name
+        return clone
+
     def root(self) -> Source:
         """First step of the path."""
         source = self

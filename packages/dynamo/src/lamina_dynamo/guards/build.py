@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import _eval_frame, _torch
-from ..source import LocalSource, Scope, Source
+from ..source import LocalSource, Scope, Source, TypeSource
 from .kinds import KINDS, Guard, ShapeExpr, TensorExpect, describe, evaluate_source
 
 __all__ = ["BuiltGuards", "build", "complete"]
@@ -31,7 +31,7 @@ def _bind() -> tuple[bool, bool, bool]:
     sample = torch.zeros(2, 3, requires_grad=True)
     tensors, storages, state = _eval_frame.bind_torch(_torch.library_folder(), sample, _torch.dispatch_keys(sample), sample.untyped_storage()._cdata)
     if tensors:
-        for probe in (sample, torch.zeros(3, 0, 5, dtype=torch.int64), torch.zeros(4, 4, dtype=torch.float64).t()[1:, ::2], torch.zeros((), dtype=torch.bool)):
+        for probe in (sample, torch.zeros(3, 0, 5, dtype=torch.int64), torch.zeros(4, 4, dtype=torch.float64).t()[1:, ::2], torch.zeros((), dtype=torch.bool), torch.zeros(1, 2, 3, 1, 2), torch.zeros(2, 1, 2, 3, 1, 2).transpose(0, 3)):
             expected = (_torch.dispatch_keys(probe), _torch.dtype_code(probe.dtype), int(probe.requires_grad), tuple(probe.shape), probe.stride())
             fast = _eval_frame.probe_tensor(probe)
             if fast[:5] != expected or (storages and fast[5] != probe.untyped_storage()._cdata):
@@ -117,8 +117,15 @@ def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltG
             found = siblings[source] = index[source] = _Node(source, number)
         return found
 
+    classes = _OneClass()
+    seen: set[Any] = set()
     for original in guards:
-        guard = complete(original, scope)
+        guard = classes.shared(complete(original, scope))
+        key = _guard_key(guard)
+        if key is not None:
+            if key in seen:
+                continue
+            seen.add(key)
         number = len(done)
         row = KINDS[guard.kind]
         if guard.source is None or row.relation:
@@ -160,6 +167,55 @@ def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltG
     for root in roots.values():
         lay_out(root, -1)
     return BuiltGuards(_eval_frame.GuardProgram(nodes, checks, relations, registers), done, arg_names)
+
+
+class _OneClass:
+    """Guards about the class of many objects, made once.
+
+    While the TYPE guards of two objects hold with one class, ``type(a)`` and ``type(b)`` are the same object: what is assumed about the class
+    is checked on the first path that leads to it. The TYPE guard of each path comes before, as it was recorded before.
+    """
+
+    def __init__(self) -> None:
+        self.type_of: dict[Source, Any] = {}
+        self.first: dict[Any, Source] = {}
+        self.moved: dict[Source, Source] = {}
+
+    def shared(self, guard: Guard) -> Guard:
+        source = guard.source
+        if isinstance(source, tuple):
+            return Guard(tuple(self.path(s) for s in source), guard.kind, guard.value, guard.stack)
+        if source is None:
+            return guard
+        if guard.kind == "TYPE" and source not in self.type_of:
+            self.type_of[source] = guard.value
+        moved = self.path(source)
+        return guard if moved is source else Guard(moved, guard.kind, guard.value, guard.stack)
+
+    def path(self, source: Source) -> Source:
+        base = source.base
+        if base is None:
+            return source
+        found = self.moved.get(source)
+        if found is not None:
+            return found
+        if isinstance(source, TypeSource) and base in self.type_of:
+            found = self.first.setdefault(self.type_of[base], source)
+        else:
+            moved = self.path(base)
+            found = source if moved is base else source.with_base(moved)
+        self.moved[source] = found
+        return found
+
+
+def _guard_key(guard: Guard) -> Any:
+    """To find guards said twice; None where values do not compare plainly."""
+    value = guard.value
+    if isinstance(value, (str, type, types.CodeType, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)) or value is None:
+        return (guard.source, guard.kind, id(value) if not isinstance(value, str) else value)
+    if guard.kind == "FUNCTION_CODE" or (guard.kind == "CONSTANT" and type(value) in (int, bool)):
+        return (guard.source, guard.kind, type(value), value)
+    return None
 
 
 class _Layout:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -178,6 +179,8 @@ def _row(name: str, doc: str, snapshot: Any, check: Any, explain: Any = None, **
 
 
 def _keys(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, OrderedDict):  # keeps its order apart from the table of the dict below it
+        return tuple(OrderedDict.keys(value))
     return tuple(dict.keys(value))
 
 
