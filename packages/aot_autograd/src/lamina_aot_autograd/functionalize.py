@@ -38,12 +38,16 @@ def read_step(emit: Callable, storage: Storage, step: ViewStep | None) -> Any:
     return step.node
 
 
+_PHYSICAL = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
 _ALIASES = {aten.detach.default, aten.alias.default}
 
 
 def _emit_view(emit: Callable, step: ViewStep, parent: Any) -> Any:
     if step.func in _ALIASES:
         return parent
+    if step.func in _PHYSICAL:
+        # as a value a pending conjugation is the conjugated value: ops that read memory must not see the flag
+        return emit(_PHYSICAL[step.func], (parent,), {}, step)
     if step.index < 0:
         return emit(step.func, (parent, *step.args), step.kwargs, step)
     func, args = single_view(step)
@@ -201,7 +205,7 @@ def _put_complex(emit: Callable, step: ViewStep, parent: Any, value: Any, args: 
 @_inverse(aten._conj.default, aten._neg_view.default)
 def _put_lazy(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tuple, kwargs: dict) -> tuple:
     strides = _strides_of(value)
-    return emit(step.func, (value,), {}, _Meta(step.parent_shape, strides, step.parent_dtype)), strides
+    return emit(_PHYSICAL[step.func], (value,), {}, _Meta(step.parent_shape, strides, step.parent_dtype)), strides
 
 
 @_inverse(aten.expand.default)

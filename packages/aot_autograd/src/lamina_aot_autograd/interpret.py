@@ -9,7 +9,7 @@ import torch
 import torch.fx as fx
 from torch.utils.checkpoint import checkpoint
 
-from .errors import AotError, TraceError, UnsupportedError
+from .errors import AotError, DataDependentError, TraceError, UnsupportedError
 
 # Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
 OBJECT_METHODS = frozenset({
@@ -94,6 +94,10 @@ class Interpreter:
             except AotError as error:
                 if error.node is None:
                     raise type(error)(str(error), node=node) from error
+                raise
+            except RuntimeError as error:
+                if "data is not allocated yet" in str(error):
+                    raise DataDependentError("an op reads the values of a tensor", node=node) from error
                 raise
         raise TraceError("a graph without output")
 

@@ -168,7 +168,9 @@ def _constants_of(joint: JointGraph) -> torch.nn.Module:
 
 def _forward_graph(joint: JointGraph, nodes: list[fx.Node], outputs: list[Any], saved: list[fx.Node],
                    why: dict[fx.Node, str]) -> tuple[fx.GraphModule, list[SavedValue]]:
-    needed = _ancestors([n for n in (*outputs, *saved) if isinstance(n, fx.Node)], set())
+    kept = [n for n in nodes if is_forward(n) and n.op == "call_function" and (is_random(n) or not n.users and
+                                                                              is_kept_when_unused(n))]
+    needed = _ancestors([n for n in (*outputs, *saved, *kept) if isinstance(n, fx.Node)], set())
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     inputs: dict[fx.Node, int] = {}
@@ -177,7 +179,7 @@ def _forward_graph(joint: JointGraph, nodes: list[fx.Node], outputs: list[Any], 
             continue
         if node.op == "placeholder":
             inputs[node] = len(inputs)
-        elif node not in needed and not is_kept_when_unused(node):
+        elif node not in needed:
             continue
         _copy_into(graph, node, env)
     for node in needed:

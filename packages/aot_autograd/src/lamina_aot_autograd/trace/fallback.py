@@ -14,8 +14,18 @@ _META = torch.device("meta")
 _data_dependent = {
     "aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::unique_dim",
     "aten::_unique2", "aten::_unique", "aten::unique_consecutive", "aten::unique_dim_consecutive",
-    "aten::repeat_interleave", "aten::is_nonzero", "aten::bincount", "aten::histc_edges", "aten::allclose",
-    "aten::_assert_async", "aten::nonzero_static_never",
+    "aten::repeat_interleave", "aten::is_nonzero", "aten::bincount", "aten::allclose",
+    "aten::_assert_async",
+}
+
+# Ops whose results have other metadata on other devices: fake tensors carry the device, meta tensors do not.
+_device_dependent = {
+    "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r", "aten::linalg_eig", "aten::_linalg_svd", "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only", "aten::median", "aten::nanmedian", "aten::mode", "aten::pixel_shuffle",
+    "aten::histc", "aten::_scaled_dot_product_flash_attention", "aten::_scaled_mm", "aten::_scaled_mm_v2",
+    "aten::reflection_pad2d", "aten::replication_pad2d", "aten::native_batch_norm", "aten::native_group_norm",
+    "aten::native_layer_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional",
+    "aten::convolution", "aten::convolution_backward",
 }
 
 
@@ -79,7 +89,7 @@ def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
     if func._schema.name in _data_dependent:
         raise DataDependentError(f"the result of {func} depends on values")
     env = _shape_env(args) or (_shape_env(tuple(kwargs.values())) if kwargs else None)
-    if env is not None:
+    if env is not None or func._schema.name in _device_dependent:
         return _fake_results(func, args, kwargs, env)
     meta_args = [to_meta(item) for item in args]
     meta_kwargs = {key: to_meta(item) for key, item in kwargs.items()} if kwargs else {}

@@ -5,6 +5,8 @@ It sits below autograd: autograd sees eager's calls (views, in-place writes, ver
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import operator
 from bisect import bisect_right
 from typing import Any
@@ -23,6 +25,9 @@ from .special import SPECIAL
 from .tensor import Storage, TraceTensor, ViewStep, make_root, make_value, make_wrapper
 
 aten = torch.ops.aten
+# Names that generated Python must not hide: torch.fx would rename such a node, and then clash with ours.
+_TAKEN_NAMES = frozenset({*dir(builtins), *keyword.kwlist, "inf", "nan", "torch", "device", "NoneType", "self", "fx_pytree",
+                          "pytree", "math", "operator"})
 _ATOMS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format,
                     complex, torch.Size, torch.Generator})
 
@@ -83,6 +88,9 @@ class Tracer(DispatchMode):
     def name(self, base: str) -> str:
         count = self._counts.get(base)
         if count is None:
+            if base in _TAKEN_NAMES:
+                self._counts[base] = 1
+                return f"{base}_1"
             self._counts[base] = 0
             return base
         self._counts[base] = count + 1
