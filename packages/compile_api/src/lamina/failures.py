@@ -90,8 +90,8 @@ def line_of_stack(stack: str | None) -> str | None:
 
 
 def warn(compile_error: CompileError, cause: BaseException) -> None:
-    """Warn once for each stage, kind of error and user line."""
-    key = (compile_error.stage, type(cause), compile_error.user_line)
+    """Warn once for each stage and error: forward and backward of one frame fail alike."""
+    key = (compile_error.stage, type(cause), compile_error.message)
     if key in _said:
         return
     _said.add(key)

@@ -124,7 +124,7 @@ def _copy_of_forward() -> Callable[..., Any]:
 def compile_module(original: torch.nn.Module, settings: CompileOptions) -> Any:
     """Return the compiled twin of a module; see the top of this file."""
     made = make_class(type(original))
-    twin = made.__new__(made) if type(original).__new__ is object.__new__ else object.__new__(made)
+    twin: Any = object.__new__(made)
     object.__setattr__(twin, "__dict__", vars(original))
     object.__setattr__(twin, "_lamina_state", _State(original, settings))
     return twin
