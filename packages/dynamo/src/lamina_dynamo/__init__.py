@@ -1,8 +1,10 @@
 """Captures FX graphs from running Python bytecode."""
 
-from . import graph_break as _breaks  # first: the submodule's name is also that of a function below, which must win
+from . import capture as _first  # the names of two submodules are also those of functions below, which must win: import them before
+from . import graph_break as _first
 from .__about__ import __version__
 from .backends import get_backend, list_backends, register_backend
+from .capture import Capture, capture, explain
 from .config import Config, patch
 from .counters import counters
 from .dynamic import mark_dynamic, mark_static
@@ -30,11 +32,11 @@ from .eval_frame import (
 from .guards.explain import explain_recompile
 from .observe import Event, on_event
 
-del _breaks
+del _first
 
 __all__ = [
-    "BackendCompilerFailed", "Config", "ConstraintError", "ContractError", "DynamoError", "Event", "ExportError", "GraphBreakError", "InternalError",
-    "RecompileLimitError", "__version__", "allow_in_graph", "assume_constant_result", "counters", "disable", "disallow_in_graph", "explain_recompile",
+    "BackendCompilerFailed", "Capture", "Config", "ConstraintError", "ContractError", "DynamoError", "Event", "ExportError", "GraphBreakError", "InternalError",
+    "RecompileLimitError", "__version__", "allow_in_graph", "assume_constant_result", "capture", "counters", "disable", "disallow_in_graph", "explain", "explain_recompile",
     "get_backend", "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "on_event", "optimize", "patch", "register_backend",
     "reset", "run",
 ]  # fmt: skip

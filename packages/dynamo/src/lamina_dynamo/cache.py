@@ -14,7 +14,7 @@ from typing import Any
 
 from . import _eval_frame
 
-__all__ = ["anchor_of", "hit_count", "owner_for", "owners_of", "remember_marked", "reset", "reset_hit_count"]
+__all__ = ["anchor_of", "hit_count", "new_owner", "owner_for", "owners_of", "remember_marked", "reset", "reset_hit_count"]
 
 _lock = threading.RLock()
 _owners: dict[int, tuple[Any, dict[Any, Any]]] = {}
@@ -49,6 +49,11 @@ def owner_for(anchor: Any, key: Any, callback: Any) -> Any:
         if owner is None:
             owner = table[key] = _eval_frame.Owner(key, callback)
         return owner
+
+
+def new_owner(key: Any) -> Any:
+    """An owner of its own, that lives as long as the caller keeps it."""
+    return _eval_frame.Owner(key, key)
 
 
 def owners_of(anchor: Any) -> list[Any]:
