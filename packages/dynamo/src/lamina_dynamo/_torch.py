@@ -178,3 +178,28 @@ def release_source(filename: str) -> None:
     cache = getattr(getattr(graph_module, "_loader", None), "eval_cache", None)
     if isinstance(cache, dict):
         cache.pop(filename, None)
+
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def autocast_state() -> tuple[Any, ...]:
+    """Autocast settings of this thread, for ``restore_autocast_state``."""
+    nesting = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    devices = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES]
+    return nesting, devices, torch.is_autocast_cache_enabled()
+
+
+def restore_autocast_state(state: tuple[Any, ...]) -> None:
+    """Put autocast back after blocks that an exception left."""
+    nesting, devices, cache = state
+    for device, enabled, dtype in devices:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(cache)
+    while torch.autocast_increment_nesting() > nesting:
+        torch.autocast_decrement_nesting()
+        torch.autocast_decrement_nesting()
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()

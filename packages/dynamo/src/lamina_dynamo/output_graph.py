@@ -53,6 +53,7 @@ class OutputGraph:
         self._numbers: dict[Any, Any] = {}
         fakes.use_shape_env(None)
         self.context_stack: list[Any] = []
+        self.sets_state = False
         self.initial_grad_mode = torch.is_grad_enabled()
 
     # -- guards -------------------------------------------------------------------------------------------------
@@ -184,15 +185,17 @@ class OutputGraph:
     def run_fake(self, op: str, target: Any, fx_args: Any, fx_kwargs: Any) -> tuple[Any, bool]:
         real_args = [_value(a) for a in fx_args]
         real_kwargs = {k: _value(a) for k, a in fx_kwargs.items()}
+        if self._symbols is not None and any(type(a) is fakes.Fake for a in real_args):
+            real_args = [_plain_float(a) for a in real_args]
+            real_kwargs = {k: _plain_float(a) for k, a in real_kwargs.items()}
         effects = fakes.Effects
         effects.impure = False
         try:
-            if op == "call_method":
-                result = getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
-            elif fx_args and type(real_args[0]) is fakes.Fake:
-                result = target(*real_args, **real_kwargs)
-            else:
-                with self.mode:
+            # Under a mode even where an argument is a fake: without one torch loads its distributed tensors to look at a subclass.
+            with self.mode:
+                if op == "call_method":
+                    result = getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
+                else:
                     result = target(*real_args, **real_kwargs)
         except fakes.DataDependent as e:
             raise GraphBreak("data_dependent_scalar" if e.scalar else "data_dependent_shape", op=str(e.op)) from None
@@ -205,7 +208,7 @@ class OutputGraph:
             raise GraphBreak("torch_call_failed", target=_name(target), error=text) from e
         if type(result) is fakes.Fake and getattr(result, "changed", False):
             result = fakes.settled(result)
-        return result, effects.impure
+        return result, effects.impure or _is_in_place(op, target)
 
     def _known(self, result: Any) -> VariableTracker | None:
         kind = type(result)
@@ -278,8 +281,8 @@ class OutputGraph:
         return self._symbols
 
     def maybe_symbolic(self, value: Any, source: Any) -> VariableTracker | None:
-        """A symbolic number for an outside int that varies from call to call, or None."""
-        if self.frame_state is None or type(value) is not int or not self.frame_state.is_symbolic_number(source, value):
+        """A symbolic number for an outside int or float that varies from call to call, or None."""
+        if self.frame_state is None or type(value) not in (int, float) or not self.frame_state.is_symbolic_number(source, value):
             return None
         found = self._numbers.get(source)
         if found is None:
@@ -344,6 +347,19 @@ def _value(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return kind(*[_value(i) for i in x]) if hasattr(x, "_fields") else kind([_value(i) for i in x])
     return x
+
+
+def _plain_float(x: Any) -> Any:
+    """Metadata does not depend on the value of a float: its present value stands for a symbolic one."""
+    if type(x) is torch.SymFloat:
+        return float(x.node.hint)
+    return x
+
+
+def _is_in_place(op: str, target: Any) -> bool:
+    """Is this a call like ``x.detach_()``, which changes its argument even where no op below autograd writes?"""
+    name = target if op == "call_method" else getattr(target, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _name(target: Any) -> str:

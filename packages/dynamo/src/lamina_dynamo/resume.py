@@ -128,7 +128,7 @@ def cell_names(code: CodeType) -> tuple[str, ...]:
 def entry_code(
     code: CodeType, index: int, slots: tuple[str, ...], local_names: tuple[str, ...], *, generator: bool = False
 ) -> CodeType:
-    """Entry code at instruction ``index``. Arguments: the stack's objects (bottom first), then the locals named."""
+    """Entry code at instruction ``index``. Arguments: the locals named, then the stack's objects (bottom first)."""
     info = resume_info(code)
     if info is not None and index >= info.shift:
         code, index = info.origin, index - info.shift
@@ -189,7 +189,7 @@ def _entry_code(
     first = code.co_firstlineno
     for inst in prologue:
         inst.positions = (first, first, None, None)
-    arguments = tuple(_stack_argument(i) for i, s in enumerate(slots) if s != NULL_SLOT) + local_names + extra
+    arguments = local_names + tuple(_stack_argument(i) for i, s in enumerate(slots) if s != NULL_SLOT) + extra
     taken = set(arguments) | set(free)
     varnames = arguments + tuple(n for n in code.co_varnames if n not in taken) + temps
     flags = code.co_flags & ~(_CO_VARARGS | _CO_VARKEYWORDS)
@@ -277,12 +277,7 @@ class FrameExit:
             while self.start > 0 and instructions[self.start - 1].opname in ("PRECALL", "KW_NAMES"):
                 self.start -= 1
         self.slots = slots_of(tx.stack)
-        live = live_locals(self.code, self.start)
-        if uses_locals(self.code):
-            live = set(tx.symbolic_locals)
-        # A cell is in the closure, not among the locals.
-        cells = set(cell_names(self.code))
-        self.locals = tuple(n for n in tx.symbolic_locals if n in live and n not in cells)
+        self.locals = self.live_after(self.start)
         self.inst: Instruction = instructions[self.index]
         if not is_innermost:
             self.after = tuple([*self.slots, VALUE_SLOT])
@@ -296,11 +291,22 @@ class FrameExit:
         return out
 
     def live_after(self, index: int) -> tuple[str, ...]:
-        live = live_locals(self.code, index)
-        if uses_locals(self.code):
+        """Names of the bound locals that the code from ``index`` on may read; the first argument in front."""
+        code = self.code
+        live = live_locals(code, index)
+        if uses_locals(code):
             live = set(self.tx.symbolic_locals)
-        cells = set(cell_names(self.code))
-        return tuple(n for n in self.tx.symbolic_locals if n in live and n not in cells)
+        # A cell is in the closure, not among the locals.
+        cells = set(cell_names(code))
+        first = None
+        if "__class__" in cells and code.co_varnames:
+            first = code.co_varnames[0]  # ``super()`` looks at it
+            live.add(first)
+        names = [n for n in self.tx.symbolic_locals if n in live and n not in cells]
+        if first in names:
+            names.remove(first)
+            names.insert(0, first)
+        return tuple(names)
 
 
 def uses_locals(code: CodeType) -> bool:
@@ -390,10 +396,10 @@ def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str]
         cg.push_function(tail_call if in_resume else run_resumed)
         cg.load_const(FunctionType(code, tx.f_globals, code.co_name))
         n = 1
-    for i in sorted(values):
-        cg.load_temp(values[i])
     for name in names:
         cg.emit("LOAD_FAST", name)
+    for i in sorted(values):
+        cg.load_temp(values[i])
     cg.call_function(n + len(values) + len(names))
     cg.emit("RETURN_VALUE")
     line = exit_.inst.line
@@ -434,13 +440,13 @@ def emit_state(cg: Any, exit_: FrameExit, push_next: Callable[[], None] | None) 
         cg(tx.cell(name))
     cg.build("BUILD_TUPLE", len(cells))
     n = 0
+    for name in exit_.locals:
+        cg(tx.symbolic_locals[name])
+        n += 1
     for vt, slot in zip(tx.stack, exit_.slots):
         if slot != NULL_SLOT:
             cg(vt)
             n += 1
-    for name in exit_.locals:
-        cg(tx.symbolic_locals[name])
-        n += 1
     if push_next is not None:
         push_next()
         n += 1
@@ -473,13 +479,13 @@ def emit_generator(cg: Any, generator: Any) -> None:
         cg(tx.cell(name))
     cg.build("BUILD_TUPLE", len(cells))
     n = 0
+    for name in names:
+        cg(tx.symbolic_locals[name])
+        n += 1
     for vt, slot in zip(tx.stack, slots):
         if slot != NULL_SLOT:
             cg(vt)
             n += 1
-    for name in names:
-        cg(tx.symbolic_locals[name])
-        n += 1
     cg.build("BUILD_TUPLE", n)
     cg.build("BUILD_TUPLE", 2)
     cg.call_function(3)

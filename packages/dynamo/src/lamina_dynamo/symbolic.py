@@ -98,10 +98,19 @@ class Symbols:
                     factors.append(str(int(value.shape[i])))
         return strides, free
 
-    def number(self, value: int, source: Any) -> Any:
-        """A symbolic int for the int at ``source``."""
-        self.output.guard(source, "TYPE", int)
-        return self._symbol(source, value, False)
+    def number(self, value: Any, source: Any) -> Any:
+        """A symbolic int or float for the number at ``source``."""
+        self.output.guard(source, "TYPE", type(value))
+        if type(value) is int:
+            return self._symbol(source, value, False)
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        key = private.symbol_source(source.name)
+        symbol = self.env.create_symbol(
+            value, source=key, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=None, do_not_specialize_zero_one=True
+        )
+        self.sources[str(symbol)] = source
+        return self.env.create_symfloatnode(symbol, hint=value, source=key)
 
     def guards(self) -> list[Guard]:
         """What was assumed about symbols."""
@@ -115,8 +124,8 @@ class Symbols:
         for symbol, source in self.sources.items():
             replaced = next((v for k, v in self.env.replacements.items() if str(k) == symbol), None)
             if replaced is not None and replaced.is_number:
-                text = f"a == {int(replaced)}"
-                found.append(Guard((source,), "SHAPE_EXPR", ShapeExpr(text, ("a",), f"{source.name} == {int(replaced)}")))
+                number = int(replaced) if replaced.is_Integer else float(replaced)
+                found.append(Guard((source,), "SHAPE_EXPR", ShapeExpr(f"a == {number!r}", ("a",), f"{source.name} == {number!r}")))
             elif replaced is not None:
                 found.append(self._relation(symbol, replaced))
             elif isinstance(source, TensorMetaSource):
@@ -159,6 +168,10 @@ def _print(expr: Any, names: dict[str, str]) -> str:
         return str(bool(expr))
     if expr.is_Integer:
         return str(int(expr))
+    if expr.is_Float:
+        return repr(float(expr))
+    if kind == "ToFloat":
+        return sub(expr.args[0])
     args = expr.args
     if kind in _RELATIONS:
         return f"({sub(args[0])} {_RELATIONS[kind]} {sub(args[1])})"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .. import _torch as private
 from ..bytecode import Instruction, assemble, copy_instructions, decode
 from ..bytecode import versions as v
 from ..codegen import Codegen, straight_line_depth
@@ -309,7 +310,25 @@ class Translation:
         if not callable(fn):
             raise BackendCompilerFailed("backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable"))
         fn = getattr(fn, "unboxed", fn)
+        if output.sets_state:
+            fn = state_restoring(fn)
         return [gm], [fn], cg.graph_call(disabled(fn), output.inputs)
+
+
+def state_restoring(fn: Any) -> Any:
+    """``fn``, whose graph sets torch state: if it raises in the middle, the state is put back as the blocks it left would have."""
+
+    def run(*args: Any) -> Any:
+        grad = torch.is_grad_enabled()
+        before = private.autocast_state()
+        try:
+            return fn(*args)
+        except BaseException:
+            private.set_grad_enabled(grad)
+            private.restore_autocast_state(before)
+            raise
+
+    return run
 
 
 def disabled(fn: Any) -> Any:

@@ -176,6 +176,7 @@ class DecoratedVariable(VariableTracker):
 
 def set_grad_mode(output: Any, mode: bool) -> None:
     """Record and set the grad mode."""
+    output.sets_state = True
     node = output.graph.create_node("call_function", private.set_grad_enabled, (mode,), {})
     node.meta["val"] = None
     node.meta["impure"] = True
@@ -253,6 +254,7 @@ class AutocastVariable(ContextVariable):
 
     def set(self, tx: Any) -> None:
         values = self.values()
+        tx.output.sets_state = True
         node = tx.output.graph.create_node("call_function", private.enter_autocast, values, {})
         node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
         self.node = node

@@ -69,6 +69,8 @@ class SymNumberVariable(VariableTracker):
         return _result(tx, tx.output.create_call("call_function", op, pair))
 
     def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
+        if op is operator.pos:
+            return self
         if op is operator.not_:
             return tx.const(not bool(self.fake))
         return _result(tx, tx.output.create_call("call_function", op, [self]))
