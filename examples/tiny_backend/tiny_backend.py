@@ -264,7 +264,8 @@ def small_model() -> tuple[torch.nn.Module, torch.Tensor]:
     nn = torch.nn
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 16, 32),
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(8 * 16, 32),
         nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 10), nn.LogSoftmax(-1),
     ).eval()  # fmt: skip
     return model, torch.randn(4, 1, 8, 8)

@@ -37,6 +37,8 @@ def test_one_graph_for_all_sizes():
     gm = make_fx(model, tracing_mode="symbolic")(*inputs(3, 5))
     low = lp.decompose(gm)
     low.graph.lint()
+    lp.check_graph(low)
+    assert all(n.meta.get("val") is not None for n in low.graph.nodes if n.op == "call_function")
     for batch, length in ((3, 5), (4, 7), (2, 9)):
         args = inputs(batch, length)
         for got, want in zip(low(*args), model(*args), strict=True):

@@ -86,4 +86,11 @@ class Symbols:
     def _add(self, target: Any, args: tuple, expr: Any) -> Row:
         row = Row(target, args, {}, self.recorder.source)
         self.recorder.rows.append(row)
+        source = args[0].meta if type(args[0]) is Row else args[0]
+        if target is torch.ops.aten.sym_size.int:
+            row.meta = source.shape[args[1]]
+        elif target is torch.ops.aten.sym_stride.int:
+            row.meta = source.stride()[args[1]]
+        else:
+            row.meta = target(*[a.meta if type(a) is Row else a for a in args])
         return row

@@ -60,11 +60,11 @@ EXTERN: list[tuple[str, str, str]] = [
     ("convolution_backward", "convolution_backward.default", "gradients of convolution for input, weight and"
                                                              " bias, by mask"),
     ("sdpa_flash_cpu", "_scaled_dot_product_flash_attention_for_cpu.default", "attention on CPU: output and logsumexp"),
-    ("sdpa_flash_cpu_backward", "_scaled_dot_product_flash_attention_for_cpu_backward.default", "gradients of sdpa_flash_cpu"),
+    ("sdpa_flash_cpu_backward", "_scaled_dot_product_flash_attention_for_cpu_backward.default", "its gradients"),
     ("sdpa_flash", "_scaled_dot_product_flash_attention.default", "attention by the flash kernel"),
     ("sdpa_flash_backward", "_scaled_dot_product_flash_attention_backward.default", "gradients of sdpa_flash"),
     ("sdpa_efficient", "_scaled_dot_product_efficient_attention.default", "attention by the memory-efficient kernel"),
-    ("sdpa_efficient_backward", "_scaled_dot_product_efficient_attention_backward.default", "gradients of sdpa_efficient"),
+    ("sdpa_efficient_backward", "_scaled_dot_product_efficient_attention_backward.default", "its gradients"),
     ("sdpa_cudnn", "_scaled_dot_product_cudnn_attention.default", "attention by cuDNN"),
     ("sdpa_cudnn_backward", "_scaled_dot_product_cudnn_attention_backward.default", "gradients of sdpa_cudnn"),
     ("max_pool2d", "max_pool2d_with_indices.default", "largest element of each window and its position in the"

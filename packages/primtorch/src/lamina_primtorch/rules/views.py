@@ -137,7 +137,8 @@ def select(x: Any, dim: int, index: Any) -> TensorMeta:
     n = shape[dim]
     if type(index) is int and type(n) is int and not -n <= index < n:
         raise IndexError(
-            f"select(): index {index} out of range for tensor of size {list(shape)} at dimension {given if given >= 0 else dim}"
+            f"select(): index {index} out of range for tensor of size {list(shape)} at dimension"
+            f" {given if given >= 0 else dim}"
         )
     return _like(x, shape[:dim] + shape[dim + 1 :], stride[:dim] + stride[dim + 1 :])
 

@@ -1,0 +1,136 @@
+"""Pass table of lamina-primtorch over the operator samples that torch ships.
+
+    python benchmarks/prims/pass_table.py [--per-op N] [--dtypes float32,int64,...] [--layouts plain,strided,transposed]
+
+Every ATen call that the samples make, forward and backward, is judged twice: the shape rule against eager's metadata,
+and the
+decomposition (recorded, run prim by prim) against eager's values, dtype, shape and stride. Writes
+``benchmarks/results/prims_pass_table.md``: one row an overload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import pathlib
+import sys
+import time
+from collections import Counter
+
+import torch
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "packages" / "primtorch" / "tests"))
+
+from aten_calls import Watch, ops, replay  # noqa: E402
+from one_op import compare  # noqa: E402
+
+from lamina_primtorch import TensorMeta  # noqa: E402
+from lamina_primtorch.config import patch  # noqa: E402
+from lamina_primtorch.decomps import DECOMPOSITIONS  # noqa: E402
+from lamina_primtorch.shape_rules import RULES  # noqa: E402
+
+UNSPECIFIED = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "_conj"}
+
+
+class Table:
+    """Counts by overload: rule right, wrong, declined; decomposition right, wrong, declined; calls without either."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter] = {}
+        self.first: dict[str, str] = {}
+
+    def __call__(self, op, args, kwargs, out, state) -> None:
+        name = str(op)[5:]
+        row = self.counts.setdefault(name, Counter())
+        row["calls"] += 1
+        rule = RULES.get(op)
+        if rule is not None:
+            row[self.rule(name, rule, args, kwargs, out)] += 1
+        if name in DECOMPOSITIONS and name.split(".")[0] not in UNSPECIFIED:
+            try:
+                with patch(strict=True):
+                    problem, rewritten = compare(op, args, kwargs, out)
+            except Exception as e:
+                problem, rewritten = f"{type(e).__name__}: {str(e)[:120]}", True
+            row["decomp wrong" if problem else "decomp right" if rewritten else "decomp declined"] += 1
+            if problem:
+                self.first.setdefault(name, problem[:160])
+
+    def rule(self, name, rule, args, kwargs, out) -> str:
+        with contextlib.suppress(NotImplementedError):
+            got = rule(args, kwargs)
+            metas = [got] if isinstance(got, TensorMeta) else list(got)
+            outs = [out] if isinstance(out, torch.Tensor) else list(out)
+            for m, o in zip(metas, outs, strict=True):
+                if m is not None and tuple(m) != (tuple(o.shape), tuple(o.stride()), o.dtype, o.device):
+                    self.first.setdefault(
+                        name, f"rule: {tuple(m)[:3]}, eager {(tuple(o.shape), o.stride(), o.dtype)}"[:160]
+                    )
+                    return "rule wrong"
+            return "rule right"
+        return "rule declined"
+
+    def write(self, path: pathlib.Path, head: str) -> str:
+        columns = [
+            "calls",
+            "rule right",
+            "rule wrong",
+            "rule declined",
+            "decomp right",
+            "decomp wrong",
+            "decomp declined",
+        ]
+        total = sum(self.counts.values(), Counter())
+        summary = ", ".join(f"{c} {total[c]}" for c in columns)
+        lines = [
+            "# Pass table of lamina-primtorch",
+            "",
+            head,
+            "",
+            f"Overloads met: {len(self.counts)}. Sums: {summary}.",
+            "",
+        ]
+        lines += ["| overload | " + " | ".join(columns) + " | first problem |", "|---" * (len(columns) + 2) + "|"]
+        for name in sorted(self.counts):
+            row = self.counts[name]
+            lines.append(
+                f"| {name} | " + " | ".join(str(row[c] or "") for c in columns) + f" | {self.first.get(name, '')} |"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+        return summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--per-op", type=int, default=6)
+    parser.add_argument("--limit", type=int, default=60, help="judged calls an overload and dtype")
+    parser.add_argument("--dtypes", default="float32,int64,bool,bfloat16")
+    parser.add_argument("--layouts", default="plain,strided,transposed")
+    parser.add_argument("--names", default=None)
+    args = parser.parse_args()
+    table = Table()
+    start = time.time()
+    for layout in args.layouts.split(","):
+        watch = Watch(table, args.limit)
+        replay(
+            watch,
+            list(ops(args.names)),
+            [getattr(torch, d) for d in args.dtypes.split(",")],
+            args.per_op,
+            layout=layout,
+        )
+        print(
+            f"{layout}: {sum(r['calls'] for r in table.counts.values())} calls, {time.time() - start:.0f} s", flush=True
+        )
+    head = (
+        f"torch {torch.__version__}, CPU; {args.per_op} samples an operator and dtype ({args.dtypes}), layouts"
+        f" {args.layouts},"
+        f" at most {args.limit} calls an overload and dtype a layout."
+    )
+    print(table.write(ROOT / "benchmarks" / "results" / "prims_pass_table.md", head))
+
+
+if __name__ == "__main__":
+    main()
