@@ -265,6 +265,8 @@ class _Plain:
 
 
 def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
+    if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
+        return _through_fake_tensors(func, args, kwargs)
     if info.rule is not None and (not info.takes_tensors or _has_tensor(args)):
         try:
             result = info.rule(args, kwargs)
@@ -272,8 +274,6 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
             pass
         else:
             return _from_rule(result, func, args)
-    if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
-        return _through_fake_tensors(func, args, kwargs)
     device = _device(args, kwargs)
     meta_args = [_to_meta(a) for a in args]
     meta_kwargs = {k: _to_meta(x) for k, x in kwargs.items()}

@@ -73,7 +73,7 @@ def class_overlay(tx: Any, cls: type) -> dict[str, Any] | None:
 
 def find_in_mro(tx: Any, cls: type, name: str, via: VariableTracker | None = None, after: type | None = None) -> Found | None:
     """The first class of `cls.__mro__` (behind `after`, for super) that has the attribute; None if there is none."""
-    mro = cls.__mro__
+    mro = cls.__mro__ or ()  # None while a metaclass' own mro() runs
     start = 0 if after is None else mro.index(after) + 1
     overlays = tx.output.side_effects.class_attrs
     for klass in mro[start:]:

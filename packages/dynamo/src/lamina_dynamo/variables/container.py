@@ -341,6 +341,8 @@ class ListVariable(SequenceVariable):
             n = repeat_count(tx, other)
             if n is None:
                 return NotImplemented
+            if n * len(self.items) > 1 << 20:
+                tx.graph_break("fold_too_large", operation="repeat")
             self.mutate(tx)
             self.items *= n
             return self

@@ -140,7 +140,11 @@ class TensorVariable(VariableTracker):
     # -- protocols ----------------------------------------------------------------------------------------------
 
     def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        return tx.output.create_call("call_function", operator.getitem, [self, key.realize()])
+        key = key.realize()
+        if getattr(key, "is_symbolic_number", False) and key.python_type() is int:
+            # Indexing with a number reads it; select takes it as it is.
+            return tx.output.create_call("call_method", "select", [self, tx.const(0), key])
+        return tx.output.create_call("call_function", operator.getitem, [self, key])
 
     def set_item(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
         tx.output.create_call("call_function", operator.setitem, [self, key.realize(), value.realize()])

@@ -306,3 +306,36 @@ handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
 @handles(torch.numel)
 def _numel(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
     return args[0].call_method(tx, "numel", [], {})
+
+
+@handles(torch.tensor)
+def _tensor(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """``torch.tensor(n)`` of symbolic numbers must not read them: a fill, or a stack of fills."""
+    data = args[0] if args else kwargs.get("data")
+    if data is not None and _is_symbolic_data(data):
+        rest = {k: a for k, a in kwargs.items() if k != "data"}
+        return _filled(tx, data, rest)
+    return tx.output.create_call("call_function", torch.tensor, args, kwargs)
+
+
+def _is_symbolic_data(data: VariableTracker) -> bool:
+    items = getattr(data, "items", None)
+    if isinstance(items, list):
+        return bool(items) and any(_is_symbolic_data(i.realize()) for i in items)
+    return getattr(data, "is_symbolic_number", False)
+
+
+def _filled(tx: Any, data: VariableTracker, kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    items = getattr(data, "items", None)
+    if isinstance(items, list):
+        parts = [_filled(tx, i.realize(), kwargs) for i in items]
+        from .container import ListVariable
+
+        return tx.output.create_call("call_function", torch.stack, [ListVariable(parts)], {})
+    kind = data.python_type()
+    if "dtype" not in kwargs:
+        dtype = {int: torch.int64, bool: torch.bool}.get(kind) or torch.get_default_dtype()
+        kwargs = {**kwargs, "dtype": tx.wrap(dtype, None)}
+    from .container import ListVariable
+
+    return tx.output.create_call("call_function", torch.full, [ListVariable([]), data], kwargs)

@@ -22,7 +22,7 @@ from .attributes import (
 )
 from .base import ObservedException, VariableTracker
 from .builder import wraps_if
-from .function import FunctionVariable, WrappedDescriptorVariable, is_none
+from .function import CellVariable, FunctionVariable, WrappedDescriptorVariable, is_none
 
 
 def class_of(tx: Any, vt: VariableTracker) -> VariableTracker:
@@ -616,6 +616,10 @@ def make_class(
     made.namespace = attrs
     cell = namespace.get("__classcell__")
     if cell is not None:
+        if not isinstance(cell.realize(), CellVariable):
+            tx.raise_exception(
+                TypeError, f"type.__new__() argument 4: __classcell__ must be a cell, not {cell.realize().python_type()}"
+            )
         effects.store_cell(cell.realize(), vt)
     for key, value in list(attrs.items()):
         value = value.realize() if isinstance(value, VariableTracker) else value
