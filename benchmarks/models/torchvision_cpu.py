@@ -7,6 +7,8 @@ missing they are defined here in plain PyTorch, so that detection models run as 
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import Tensor
 
@@ -64,23 +66,30 @@ def roi_align(image: Tensor, rois: Tensor, scale: float, height: int, width: int
 
 
 def import_torchvision():
-    """torchvision, with its operators defined first where they are missing."""
+    """torchvision; where its operators are missing they are defined first."""
     try:
-        torch.ops.torchvision.nms  # noqa: B018
-    except (AttributeError, RuntimeError):
-        lib = torch.library.Library("torchvision", "DEF")
-        lib.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        lib.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        lib.define(
-            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
-            "int sampling_ratio, bool aligned) -> Tensor"
-        )
-        lib.impl("nms", keep_boxes, "CPU")
-        lib.impl("roi_align", roi_align, "CompositeImplicitAutograd")
-        _libraries.append(lib)
-    import torchvision
-
+        import torchvision
+    except RuntimeError as e:
+        if "torchvision::" not in str(e):
+            raise
+        for name in [m for m in sys.modules if m.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        _define_operators()
+        import torchvision
     if _libraries:
         # torchvision asks this before each call of an operator; they exist now
         torchvision.extension._has_ops = lambda: True
     return torchvision
+
+
+def _define_operators() -> None:
+    lib = torch.library.Library("torchvision", "DEF")
+    lib.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    lib.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    lib.define(
+        "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+        "int sampling_ratio, bool aligned) -> Tensor"
+    )
+    lib.impl("nms", keep_boxes, "CPU")
+    lib.impl("roi_align", roi_align, "CompositeImplicitAutograd")
+    _libraries.append(lib)
