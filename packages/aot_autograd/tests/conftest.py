@@ -36,7 +36,12 @@ def checked_eager(gm, fakes):
         results = inner(args)
         for value, want in zip(results, promised, strict=True):
             if isinstance(want, torch.Tensor) and not any(isinstance(s, torch.SymInt) for s in want.shape):
-                assert value.dtype is want.dtype and value.shape == want.shape, (gm.code, value.dtype, value.shape, want)
+                assert value.dtype is want.dtype and value.shape == want.shape, (
+                    gm.code,
+                    value.dtype,
+                    value.shape,
+                    want,
+                )
                 assert value.stride() == want.stride() or 0 in want.shape, (gm.code, value.stride(), want.stride())
         return results
 
@@ -51,8 +56,10 @@ def compile_fn(fn, inputs, **options):
 
 def _storages(tensors):
     order = {}
-    return [order.setdefault(t.untyped_storage().data_ptr(), len(order)) if isinstance(t, torch.Tensor) else None
-            for t in tensors]
+    return [
+        order.setdefault(t.untyped_storage().data_ptr(), len(order)) if isinstance(t, torch.Tensor) else None
+        for t in tensors
+    ]
 
 
 def assert_same(want, got, what):
@@ -102,8 +109,10 @@ def compare(fn, make_inputs, *, reason=None, calls=2, gradients=True, **options)
                 assert_same(w, g, f"input {i}")
                 assert w._version == g._version, (f"version of input {i}", w._version, g._version)
                 assert w.is_leaf == g.is_leaf, f"input {i}"
-        tensors = [t for t in (*a, *want) if isinstance(t, torch.Tensor)], [
-            t for t in (*b, *got) if isinstance(t, torch.Tensor)]
+        tensors = (
+            [t for t in (*a, *want) if isinstance(t, torch.Tensor)],
+            [t for t in (*b, *got) if isinstance(t, torch.Tensor)],
+        )
         assert _storages(tensors[0]) == _storages(tensors[1]), "aliasing differs"
         for i in range(len(want)):
             for j in range(i):
@@ -138,7 +147,8 @@ def _compare_gradients(a, b, want, got):
 
 def _leaves(inputs):
     return [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad and t.is_leaf] + [
-        leaf for t in inputs if isinstance(t, torch.Tensor) for leaf in getattr(t, "test_leaves", ())]
+        leaf for t in inputs if isinstance(t, torch.Tensor) for leaf in getattr(t, "test_leaves", ())
+    ]
 
 
 class Harness:

@@ -61,8 +61,14 @@ def test_write_to_unsaved_input_is_allowed(h):
     assert torch.allclose(x.grad, y.detach())
 
 
-@pytest.mark.parametrize("fn", [lambda x, w: ((x * w).tanh() * x,), lambda x, w: (x.detach() * w.exp() * x.exp(), x * 2),
-                                lambda x, w: (F.layer_norm(x * w, (3,)),)])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: ((x * w).tanh() * x,),
+        lambda x, w: (x.detach() * w.exp() * x.exp(), x * 2),
+        lambda x, w: (F.layer_norm(x * w, (3,)),),
+    ],
+)
 def test_gradient_of_gradient(h, fn):
     c = h.compile_fn(fn, [leaf(4, 3), leaf(3, seed=1)])
     results = []
@@ -114,8 +120,10 @@ def test_transforms_around(h):
     assert torch.allclose(g, torch.func.grad(lambda a: fn(a, w)[0].sum())(x[0]))
 
 
-@pytest.mark.parametrize("tangent", [lambda y: torch.ones(1).expand(y.shape), lambda y: torch.randn(y.shape[::-1]).t(),
-                                     lambda y: torch.zeros(y.shape)])
+@pytest.mark.parametrize(
+    "tangent",
+    [lambda y: torch.ones(1).expand(y.shape), lambda y: torch.randn(y.shape[::-1]).t(), lambda y: torch.zeros(y.shape)],
+)
 def test_tangents_with_other_strides(h, tangent):
     fn = lambda x, w: (x @ w,)  # noqa: E731
     c = h.compile_fn(fn, [leaf(4, 3), leaf(3, 5, seed=1)])

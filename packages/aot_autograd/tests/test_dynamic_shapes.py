@@ -14,12 +14,15 @@ def make_dynamic(gm, examples, dims):
     """Give the placeholders fakes whose sizes in `dims` (input -> dimensions) are symbolic."""
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env)
-    for i, (node, example) in enumerate(zip([n for n in gm.graph.nodes if n.op == "placeholder"], examples, strict=True)):
+    for i, (node, example) in enumerate(
+        zip([n for n in gm.graph.nodes if n.op == "placeholder"], examples, strict=True)
+    ):
         if not isinstance(example, torch.Tensor):
             continue
         wanted = dims.get(i, ())
         context = StatelessSymbolicContext(
-            dynamic_sizes=[DimDynamic.DYNAMIC if d in wanted else DimDynamic.STATIC for d in range(example.dim())])
+            dynamic_sizes=[DimDynamic.DYNAMIC if d in wanted else DimDynamic.STATIC for d in range(example.dim())]
+        )
         node.meta["val"] = mode.from_tensor(example, symbolic_context=context)
     return gm
 
@@ -37,9 +40,11 @@ def check(h, fn, make, dims, sizes):
                 assert w == g
                 continue
             assert w.shape == g.shape and w.stride() == g.stride() and torch.allclose(w, g, atol=1e-5)
-        loss = [sum((t * t).sum() for t in outs if isinstance(t, torch.Tensor) and t.requires_grad) for outs in (want, got)]
+        loss = [
+            sum((t * t).sum() for t in outs if isinstance(t, torch.Tensor) and t.requires_grad) for outs in (want, got)
+        ]
         if isinstance(loss[0], torch.Tensor):
-            for side, inputs in zip(loss, (a, b), strict=True):
+            for side, _inputs in zip(loss, (a, b), strict=True):
                 side.backward()
             for w, g in zip(a, b, strict=True):
                 assert (w.grad is None) == (g.grad is None)

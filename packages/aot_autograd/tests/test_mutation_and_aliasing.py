@@ -20,8 +20,10 @@ def nonleaf(*shape, seed=0):
 
 
 def test_linear_relu(h):
-    h.compare(lambda x, w, b: (F.relu(F.linear(x, w, b)) * 2, x.sum()),
-              lambda: [leaf(4, 8, grad=False), leaf(3, 8, seed=1), leaf(3, seed=2)])
+    h.compare(
+        lambda x, w, b: (F.relu(F.linear(x, w, b)) * 2, x.sum()),
+        lambda: [leaf(4, 8, grad=False), leaf(3, 8, seed=1), leaf(3, seed=2)],
+    )
 
 
 def test_mutated_input_without_grad(h):
@@ -209,8 +211,9 @@ def test_batch_norm_statistics(h):
         y = F.batch_norm(x, mean, var, w, b, training=True, momentum=0.1)
         return (F.relu(y),)
 
-    h.compare(fn, lambda: [leaf(4, 3, 5, 5, grad=False), leaf(3, seed=1), leaf(3, seed=2), torch.zeros(3),
-                           torch.ones(3)])
+    h.compare(
+        fn, lambda: [leaf(4, 3, 5, 5, grad=False), leaf(3, seed=1), leaf(3, seed=2), torch.zeros(3), torch.ones(3)]
+    )
 
 
 def test_in_place_dtype_and_errors(h):
@@ -338,7 +341,9 @@ def test_channels_last_kept(h):
     def fn(x, w):
         return F.relu(F.conv2d(x, w, padding=1) + x), x * 2
 
-    h.compare(fn, lambda: [leaf(2, 4, 5, 5, grad=False).to(memory_format=torch.channels_last), leaf(4, 4, 3, 3, seed=1)])
+    h.compare(
+        fn, lambda: [leaf(2, 4, 5, 5, grad=False).to(memory_format=torch.channels_last), leaf(4, 4, 3, 3, seed=1)]
+    )
 
 
 @pytest.mark.parametrize("shape", [(0,), (), (3, 0, 2)])

@@ -10,5 +10,19 @@ from .printing import code_of
 from .schemas import JointGraph
 from .wrappers.boxing import make_boxed, run_eagerly
 
-__all__ = ["CONTRACT_VERSION", "PARTITIONERS", "AotError", "Event", "JointGraph", "__version__", "aot_compile", "check_graph", "code_of",
-           "make_boxed", "on_event", "partition", "run_eagerly", "trace_joint"]
+__all__ = [
+    "CONTRACT_VERSION",
+    "PARTITIONERS",
+    "AotError",
+    "Event",
+    "JointGraph",
+    "__version__",
+    "aot_compile",
+    "check_graph",
+    "code_of",
+    "make_boxed",
+    "on_event",
+    "partition",
+    "run_eagerly",
+    "trace_joint",
+]

@@ -10,7 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 disabled_torch_function = torch._C._disabled_torch_function_impl  # turns __torch_function__ off on the trace tensor
 below_autograd = torch._C._AutoDispatchBelowAutograd  # guard: kernels run without autograd and without view tracking
-DisableAutocast = torch._C._DisableAutocast  # guard: a traced graph has its casts written out, autocast must not add more
+DisableAutocast = (
+    torch._C._DisableAutocast
+)  # guard: a traced graph has its casts written out, autocast must not add more
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled  # one cheap test instead of one per device type
 storage_address = torch._C._storage_address  # identity of a tensor's storage, without making a Python storage
 current_autograd_node = torch._C._current_autograd_node  # the autograd node that the engine is running now
@@ -31,8 +33,9 @@ def short_apply(function: type) -> Any:
 def run_backward(outputs: tuple, grad_outputs: tuple, inputs: tuple) -> tuple:
     """`torch.autograd.grad(..., allow_unused=True)` straight at the engine (the public function imports sympy)."""
     engine = torch.autograd.Variable._execution_engine
-    return engine.run_backward(outputs, grad_outputs, False, False, inputs, allow_unreachable=True,
-                               accumulate_grad=False)
+    return engine.run_backward(
+        outputs, grad_outputs, False, False, inputs, allow_unreachable=True, accumulate_grad=False
+    )
 
 
 def lazy_graph_module(root: Any, graph: fx.Graph) -> fx.GraphModule:

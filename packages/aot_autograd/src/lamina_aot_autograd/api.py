@@ -23,16 +23,25 @@ from .wrappers.dedup import AliasGroup, find_groups, shared_storages
 __all__ = ["aot_compile", "partition", "trace_joint"]
 
 
-def aot_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], *, forward_compiler: Callable | None = None,
-                backward_compiler: Callable | None = None, inference_compiler: Callable | None = None,
-                partitioner: Any = None, decompositions: Any = None, memory_budget: float | None = None,
-                name: str = "graph") -> Callable:
+def aot_compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    forward_compiler: Callable | None = None,
+    backward_compiler: Callable | None = None,
+    inference_compiler: Callable | None = None,
+    partitioner: Any = None,
+    decompositions: Any = None,
+    memory_budget: float | None = None,
+    name: str = "graph",
+) -> Callable:
     """Compile a captured graph: `callable(*inputs) -> outputs`, with eager's results, mutations, aliases and gradients.
 
     gm: FX graph of torch functions; placeholders are tensors and ints. example_inputs: tensors like the actual inputs
     (shapes, strides, dtypes, devices, requires_grad); symbolic sizes come from the placeholders' `meta["val"]`.
     forward_compiler, backward_compiler (default: forward_compiler), inference_compiler (default: forward_compiler):
-    `compiler(gm, fakes) -> callable`, boxed or positional; None runs the graph op by op. partitioner: "default", "min_cut",
+    `compiler(gm, fakes) -> callable`, boxed or positional; None runs the graph op by op. partitioner: "default",
+    "min_cut",
     "save_everything" or a function. decompositions: overload -> function, traced in place of the op; or a function from
     GraphModule to GraphModule, run on each graph before its compiler. memory_budget: see `partition`.
 
@@ -40,17 +49,25 @@ def aot_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], *, forward_co
     inputs that must not overlap for the first graph to be used; when they do, another is traced), `unboxed` where a
     callable without overhead exists, `joint`, `partition` and `reason` (why it runs in eager, or None).
     """
-    options = Options(forward_compiler, backward_compiler, inference_compiler, partitioner, decompositions, memory_budget,
-                      name)
+    options = Options(
+        forward_compiler, backward_compiler, inference_compiler, partitioner, decompositions, memory_budget, name
+    )
     return compile_graph(gm, list(example_inputs), options)
 
 
 class Options:
     """The choices of one aot_compile call, with their defaults filled in."""
 
-    def __init__(self, forward_compiler: Callable | None, backward_compiler: Callable | None,
-                 inference_compiler: Callable | None, partitioner: Any, decompositions: Any,
-                 memory_budget: float | None, name: str) -> None:
+    def __init__(
+        self,
+        forward_compiler: Callable | None,
+        backward_compiler: Callable | None,
+        inference_compiler: Callable | None,
+        partitioner: Any,
+        decompositions: Any,
+        memory_budget: float | None,
+        name: str,
+    ) -> None:
         forward = forward_compiler or run_eagerly
         self.forward = self._with_rewrite(forward, decompositions)
         self.backward = self._with_rewrite(backward_compiler or forward, decompositions)
@@ -124,7 +141,8 @@ def eager_call(gm: fx.GraphModule, error: Exception) -> Callable:
 
 
 class _Entries:
-    """The compiled forms of one graph: one for each way its inputs share memory, and for each value of plain numbers."""
+    """The compiled forms of one graph: one for each way its inputs share memory, and for each value of plain
+    numbers."""
 
     def __init__(self, gm: fx.GraphModule, options: Options) -> None:
         self.gm = gm
@@ -142,8 +160,12 @@ class _Entries:
             if groups:
                 joint = self._trace(examples, groups)
         placeholders = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
-        self.constants = [i for i, e in enumerate(examples) if not isinstance(e, (torch.Tensor, torch.SymInt))
-                          and not isinstance(placeholders[i].meta.get("val"), torch.SymInt)]
+        self.constants = [
+            i
+            for i, e in enumerate(examples)
+            if not isinstance(e, (torch.Tensor, torch.SymInt))
+            and not isinstance(placeholders[i].meta.get("val"), torch.SymInt)
+        ]
         first = self._compile(joint, groups)
         self.entries[self._key(groups, examples)] = first
         tensors = [i for i, e in enumerate(examples) if isinstance(e, torch.Tensor)]
@@ -169,8 +191,16 @@ class _Entries:
             parts = partition(joint, options.partitioner, memory_budget=options.memory_budget)
             with torch.no_grad():
                 forward = compile_with(options.forward, parts.forward, "forward_compiled")
-            call = build_training(joint, parts, forward, options.backward, groups, self.gm.forward, autocast,
-                                  config.get().eager_backward_compile)
+            call = build_training(
+                joint,
+                parts,
+                forward,
+                options.backward,
+                groups,
+                self.gm.forward,
+                autocast,
+                config.get().eager_backward_compile,
+            )
         else:
             printing.dump(joint.gm, "inference")
             with torch.no_grad():
@@ -202,8 +232,13 @@ class _Entries:
         call.source = getattr(first, "source", None)  # type: ignore[attr-defined]
         call.reason = None  # type: ignore[attr-defined]
         call.entries = self.entries  # type: ignore[attr-defined]
-        call.aliasing_assumptions = tuple(  # type: ignore[attr-defined]
-            (i, j) for i in sorted(self.mutated) for j in positions if i != j) if separate else ()
+        call.aliasing_assumptions = (
+            tuple(  # type: ignore[attr-defined]
+                (i, j) for i in sorted(self.mutated) for j in positions if i != j
+            )
+            if separate
+            else ()
+        )
         return call
 
     def _find(self, args: tuple) -> Callable:

@@ -24,9 +24,11 @@ def describe_inputs(placeholders: Sequence[fx.Node], examples: Sequence[Any], gr
     return infos
 
 
-def mutation_of(infos: list[InputInfo], groups: Sequence[Any], mutated: list[int], roots: list[Any],
-                start_grad_fn: dict[int, Any]) -> None:
-    """Fill in what the run wrote. `mutated` holds forward-input positions; members of a group share their base's record."""
+def mutation_of(
+    infos: list[InputInfo], groups: Sequence[Any], mutated: list[int], roots: list[Any], start_grad_fn: dict[int, Any]
+) -> None:
+    """Fill in what the run wrote. `mutated` holds forward-input positions; members of a group share their base's
+    record."""
     grouped = {i for group in groups for i in group.members}
     order = [i for i in range(len(infos)) if i not in grouped]
     for position in mutated:
@@ -60,7 +62,9 @@ def recipe_of(step: ViewStep | None, slots: list[Any]) -> tuple[ViewRecipe, ...]
     return tuple(reversed(recipe))
 
 
-def classify_outputs(flat: list[Any], values: list[Any], roots: list[Any]) -> tuple[list[OutputInfo], list[Any], list[Any]]:
+def classify_outputs(
+    flat: list[Any], values: list[Any], roots: list[Any]
+) -> tuple[list[OutputInfo], list[Any], list[Any]]:
     """How each output reaches the caller, the tensors (or symbolic numbers) that the graph returns for them, and the
     intermediate bases that it returns besides."""
     by_identity = {id(v): i for i, v in enumerate(values) if isinstance(v, TraceTensor)}

@@ -20,15 +20,18 @@ class Config:
 
     strict: bool = _field(False, "raise internal errors instead of falling back to eager", "LAMINA_STRICT", False)
     dump_dir: str = _field("", "folder for numbered files with each stage's graph", "LAMINA_DUMP_DIR", False)
-    partitioner: str = _field("min_cut", "policy when none is given: default, min_cut or save_everything",
-                              "LAMINA_AOT_PARTITIONER")
-    memory_budget: float = _field(1.0, "saved bytes allowed: a share of eager's when at most 1, bytes otherwise",
-                                  "LAMINA_AOT_MEMORY_BUDGET")
-    eager_backward_compile: bool = _field(False, "compile the backward graph at once, not at the first backward",
-                                          "LAMINA_AOT_EAGER_BACKWARD", False)
+    partitioner: str = _field(
+        "min_cut", "policy when none is given: default, min_cut or save_everything", "LAMINA_AOT_PARTITIONER"
+    )
+    memory_budget: float = _field(
+        1.0, "saved bytes allowed: a share of eager's when at most 1, bytes otherwise", "LAMINA_AOT_MEMORY_BUDGET"
+    )
+    eager_backward_compile: bool = _field(
+        False, "compile the backward graph at once, not at the first backward", "LAMINA_AOT_EAGER_BACKWARD", False
+    )
     save_extra_inputs: bool = _field(
-        False, "let the partitioner save inputs that eager would not (a later write to one then raises)")
-    reuse_regions: bool = _field(True, "trace equal sub-modules once and reuse the result where metadata agrees")
+        False, "let the partitioner save inputs that eager would not (a later write to one then raises)"
+    )
     own_rules: bool = _field(True, "use this package's shape rules before any fallback")
     installed_rules: bool = _field(True, "use shape rules offered through the entry point group lamina.shape_rules")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._ops import OpOverload
 import torch.fx as fx
+from torch._ops import OpOverload
 
 from .errors import ContractError
 
@@ -26,8 +26,8 @@ def check_graph(gm: fx.GraphModule, *, allow_prims: bool = True) -> None:
     """Raise ContractError naming the first node that breaks the contract.
 
     A graph of this stage is flat and functional: placeholders first, then call_function nodes (functional OpOverloads,
-    prims, or scalar functions of Python) and get_attr nodes of tensor constants, one output node with a flat tuple, `desc`
-    at both ends and `val` at every node.
+    prims, or scalar functions of Python) and get_attr nodes of tensor constants, one output node with a flat tuple,
+    `desc` at both ends and `val` at every node.
     """
     seen_body = False
     defined: set[fx.Node] = set()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-InputKind = Literal["parameter", "buffer", "user_input", "synthetic_base", "constant", "tangent", "saved_tensor",
-                    "saved_symint"]
-OutputKind = Literal["user_output", "mutated_input", "intermediate_base", "view_size", "saved_tensor", "saved_symint",
-                     "gradient"]
+InputKind = Literal[
+    "parameter", "buffer", "user_input", "synthetic_base", "constant", "tangent", "saved_tensor", "saved_symint"
+]
+OutputKind = Literal[
+    "user_output", "mutated_input", "intermediate_base", "view_size", "saved_tensor", "saved_symint", "gradient"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +18,8 @@ class InputDesc:
     """An input: its kind, and which one.
 
     `index` is the position among the captured graph's placeholders for parameter, buffer, user_input; the position
-    among the forward's outputs for a tangent; the position among the saved values for saved_*. `name` is a readable name.
+    among the forward's outputs for a tangent; the position among the saved values for saved_*. `name` is a readable
+    name.
     """
 
     kind: InputKind

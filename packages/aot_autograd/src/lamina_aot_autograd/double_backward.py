@@ -1,9 +1,11 @@
 """Gradients of gradients: a backward that autograd records.
 
-When a backward runs with grad mode on (`create_graph=True`), the captured program runs again in eager, on the same inputs and
-from the same random state, and autograd differentiates it. So every formula is eager's. Inputs that the compiled backward
-does not save are held weakly, because a graph must not hold more than eager does; if one of them is gone or was written to
-since, an error says so.
+When a backward runs with grad mode on (`create_graph=True`), the captured program runs again in eager, on the same
+inputs and
+from the same random state, and autograd differentiates it. So every formula is eager's. Inputs that the compiled
+backward
+does not save are held weakly, because a graph must not hold more than eager does; if one of them is gone or was
+written to since, an error says so.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def rng_state(args: Sequence[Any]) -> tuple:
 
 
 class DoubleBackward:
-    """Called as `(ctx, saved tensors, output gradients)`; gives one gradient per forward input, recorded by autograd."""
+    """Called as `(ctx, saved tensors, output gradients)`; gives one gradient per forward input, recorded by
+    autograd."""
 
     def __init__(self, joint: JointGraph, parts: Partition, eager: Callable, groups: Sequence[AliasGroup]) -> None:
         self.metadata = joint.metadata
@@ -54,8 +57,10 @@ class DoubleBackward:
         self.rigid = [i for i in range(count) if not tensors[i]]
 
     def _refuse(self, why: str) -> AotError:
-        return AotError(f"a gradient of a gradient needs the program to run again, but {why}",
-                        hint="keep the inputs alive and unchanged until the second backward")
+        return AotError(
+            f"a gradient of a gradient needs the program to run again, but {why}",
+            hint="keep the inputs alive and unchanged until the second backward",
+        )
 
     def _inputs(self, ctx: Any, saved: Sequence[Any]) -> list[Any]:
         inputs: list[Any] = [None] * self.metadata.num_forward_inputs
@@ -79,14 +84,24 @@ class DoubleBackward:
             raise self._refuse("the program writes to an input that carries gradients")
         inputs = self._inputs(ctx, saved)
         # values written outside autograd (running statistics) go to copies: they must not move twice
-        feed = [v.detach().clone() if isinstance(v, torch.Tensor) and meta.inputs[i].mutates_data else v
-                for i, v in enumerate(inputs)]
+        feed = [
+            v.detach().clone() if isinstance(v, torch.Tensor) and meta.inputs[i].mutates_data else v
+            for i, v in enumerate(inputs)
+        ]
         outputs = self._forward_outputs(self._run(ctx, feed))
         wanted = meta.grad_inputs
-        pairs = [(outputs[k], g) for k, g in enumerate(grads)
-                 if g is not None and isinstance(outputs[k], torch.Tensor) and outputs[k].requires_grad]
-        found = torch.autograd.grad([o for o, _ in pairs], [feed[i] for i in wanted], [g for _, g in pairs],
-                                    create_graph=True, allow_unused=True)
+        pairs = [
+            (outputs[k], g)
+            for k, g in enumerate(grads)
+            if g is not None and isinstance(outputs[k], torch.Tensor) and outputs[k].requires_grad
+        ]
+        found = torch.autograd.grad(
+            [o for o, _ in pairs],
+            [feed[i] for i in wanted],
+            [g for _, g in pairs],
+            create_graph=True,
+            allow_unused=True,
+        )
         result: list[Any] = [None] * meta.num_forward_inputs
         for i, grad in zip(wanted, found, strict=True):
             result[i] = grad

@@ -132,13 +132,24 @@ def contiguous_strides(shape: Any) -> tuple:
     return tuple(reversed(strides))
 
 
-@_inverse(aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.squeeze.default,
-          aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default)
+@_inverse(
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten._reshape_alias.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+)
 def _put_reshape(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tuple, kwargs: dict) -> tuple:
     strides = contiguous_strides(step.shape)
     if tuple(_strides_of(value)) != strides:
-        value = emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format},
-                     _Meta(step.shape, strides, step.dtype))
+        value = emit(
+            aten.clone.default,
+            (value,),
+            {"memory_format": torch.contiguous_format},
+            _Meta(step.shape, strides, step.dtype),
+        )
     shape = step.parent_shape
     strides = contiguous_strides(shape)
     return emit(aten.view.default, (value, list(shape)), {}, _Meta(shape, strides, step.parent_dtype)), strides
@@ -164,8 +175,10 @@ def _put_transpose(emit: Callable, step: ViewStep, parent: Any, value: Any, args
         a, b = args[0] % max(len(strides), 1), args[1] % max(len(strides), 1)
         if strides:
             strides[a], strides[b] = strides[b], strides[a]
-    return (emit(step.func, (value, *args), kwargs, _Meta(step.parent_shape, tuple(strides), step.dtype)),
-            tuple(strides))
+    return (
+        emit(step.func, (value, *args), kwargs, _Meta(step.parent_shape, tuple(strides), step.dtype)),
+        tuple(strides),
+    )
 
 
 @_inverse(aten.detach.default, aten.alias.default, aten.lift_fresh.default)
@@ -177,19 +190,29 @@ def _put_alias(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tu
 def _put_dtype(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tuple, kwargs: dict) -> tuple:
     strides = contiguous_strides(step.shape)
     if tuple(_strides_of(value)) != strides:
-        value = emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format},
-                     _Meta(step.shape, strides, step.dtype))
+        value = emit(
+            aten.clone.default,
+            (value,),
+            {"memory_format": torch.contiguous_format},
+            _Meta(step.shape, strides, step.dtype),
+        )
     strides = contiguous_strides(step.parent_shape)
-    return (emit(aten.view.dtype, (value, step.parent_dtype), {}, _Meta(step.parent_shape, strides, step.parent_dtype)),
-            strides)
+    return (
+        emit(aten.view.dtype, (value, step.parent_dtype), {}, _Meta(step.parent_shape, strides, step.parent_dtype)),
+        strides,
+    )
 
 
 @_inverse(aten.view_as_real.default)
 def _put_real(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tuple, kwargs: dict) -> tuple:
     strides = contiguous_strides(step.shape)
     if tuple(_strides_of(value)) != strides:
-        value = emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format},
-                     _Meta(step.shape, strides, step.dtype))
+        value = emit(
+            aten.clone.default,
+            (value,),
+            {"memory_format": torch.contiguous_format},
+            _Meta(step.shape, strides, step.dtype),
+        )
     strides = contiguous_strides(step.parent_shape)
     meta = _Meta(step.parent_shape, strides, step.parent_dtype)
     return emit(aten.view_as_complex.default, (value,), {}, meta), strides
@@ -216,7 +239,8 @@ def _put_expand(emit: Callable, step: ViewStep, parent: Any, value: Any, args: t
     if any(size > 1 for size in step.shape[:extra]) or tuple(step.shape[extra:]) != tuple(step.parent_shape):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-            "location. Please clone() the tensor before performing the operation.")
+            "location. Please clone() the tensor before performing the operation."
+        )
     return _put_reshape(emit, step, parent, value, args, kwargs)
 
 
@@ -237,13 +261,18 @@ _INVERSES[aten.diagonal.default] = _scatter(aten.diagonal_scatter.default)
 @_inverse(aten.as_strided.default)
 def _put_as_strided(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tuple, kwargs: dict) -> tuple:
     strides = tuple(parent.meta["val"].stride())
-    node = emit(aten.as_strided_scatter.default, (parent, value, list(step.shape), list(step.stride), step.offset), {},
-                _Meta(step.parent_shape, strides, step.parent_dtype))
+    node = emit(
+        aten.as_strided_scatter.default,
+        (parent, value, list(step.shape), list(step.stride), step.offset),
+        {},
+        _Meta(step.parent_shape, strides, step.parent_dtype),
+    )
     return node, strides
 
 
 def preserved_strides(val: Any) -> tuple:
-    """Strides of `val.clone()` (memory format preserved): its own if dense and non-overlapping, else packed in order."""
+    """Strides of `val.clone()` (memory format preserved): its own if dense and non-overlapping, else packed in
+    order."""
     from .trace.rules import elementwise_strides
 
     return tuple(elementwise_strides(tuple(val.shape), [(tuple(val.shape), tuple(val.stride()))]))

@@ -12,16 +12,53 @@ from torch.utils.checkpoint import checkpoint
 from .errors import AotError, DataDependentError, TraceError, UnsupportedError
 
 # Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
-OBJECT_METHODS = frozenset({
-    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "detach_", "set_", "resize_",
-    "resize_as_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_", "backward",
-    "swap_tensors", "share_memory_", "rename_", "untyped_storage", "storage", "data_ptr", "item", "tolist", "numpy",
-    "nonzero", "__setattr__", "record_stream", "pin_memory",
-})
+OBJECT_METHODS = frozenset(
+    {
+        "retain_grad",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "detach_",
+        "set_",
+        "resize_",
+        "resize_as_",
+        "t_",
+        "transpose_",
+        "swapaxes_",
+        "swapdims_",
+        "squeeze_",
+        "unsqueeze_",
+        "as_strided_",
+        "backward",
+        "swap_tensors",
+        "share_memory_",
+        "rename_",
+        "untyped_storage",
+        "storage",
+        "data_ptr",
+        "item",
+        "tolist",
+        "numpy",
+        "nonzero",
+        "__setattr__",
+        "record_stream",
+        "pin_memory",
+    }
+)
 _OBJECT_FUNCTIONS: set[Any] = {
-    torch.Tensor.data.__set__, torch.Tensor.requires_grad.__set__, torch.Tensor.grad.__set__, setattr,  # type: ignore
-    torch.Tensor.retain_grad, torch.Tensor.register_hook, torch.Tensor.requires_grad_, torch.Tensor.detach_,
-    torch.Tensor.set_, torch.Tensor.resize_, torch.Tensor.backward, torch.autograd.backward, torch.nonzero,
+    torch.Tensor.data.__set__,
+    torch.Tensor.requires_grad.__set__,
+    torch.Tensor.grad.__set__,
+    setattr,  # type: ignore
+    torch.Tensor.retain_grad,
+    torch.Tensor.register_hook,
+    torch.Tensor.requires_grad_,
+    torch.Tensor.detach_,
+    torch.Tensor.set_,
+    torch.Tensor.resize_,
+    torch.Tensor.backward,
+    torch.autograd.backward,
+    torch.nonzero,
     torch.utils.swap_tensors,
 }
 
@@ -41,7 +78,9 @@ def needs_real_tensors(node: fx.Node) -> str | None:
         except TypeError:
             pass
         if getattr(target, "__name__", "") == "__set__" and type(getattr(target, "__self__", None)).__name__ in (
-                "getset_descriptor", "property"):
+            "getset_descriptor",
+            "property",
+        ):
             return f"an attribute of a tensor is set ({target.__self__.__name__})"  # type: ignore[attr-defined]
         if node.kwargs.get("requires_grad") and target is not torch.nn.Parameter:
             return "a leaf tensor is made"
@@ -144,8 +183,11 @@ def _fetch(gm: Any, path: str) -> Any:
 def _run_checkpoint(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
     """A checkpointed region is traced as it is; its values are marked for recomputation in the backward graph."""
     function, *inputs = args
-    rest = {k: v for k, v in kwargs.items()
-            if k not in ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")}
+    rest = {
+        k: v
+        for k, v in kwargs.items()
+        if k not in ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+    }
     if kwargs.get("context_fn") is not None and kwargs["context_fn"] is not torch.utils.checkpoint.noop_context_fn:
         raise UnsupportedError("a checkpoint with contexts of its own")
     tracer = interpreter.tracer

@@ -28,11 +28,18 @@ from .wrappers.dedup import AliasGroup
 aten = torch.ops.aten
 
 
-def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], *, decompositions: dict | None = None,
-                groups: Sequence[AliasGroup] = (), with_backward: bool = True) -> JointGraph:
+def trace_joint(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    decompositions: dict | None = None,
+    groups: Sequence[AliasGroup] = (),
+    with_backward: bool = True,
+) -> JointGraph:
     """Trace `gm` on tensors like `example_inputs` (real tensors, fakes, ints) into a JointGraph.
 
-    decompositions: overload -> Python function traced in its place. groups: inputs that share memory and are written (see
+    decompositions: overload -> Python function traced in its place. groups: inputs that share memory and are written
+    (see
     `wrappers.dedup`). with_backward=False leaves gradients out. Runs under the current grad mode and autocast state.
     Raises TraceError (or what the program itself raises).
     """
@@ -69,8 +76,14 @@ def autocast_state() -> tuple:
 class _Trace:
     """One run of trace_joint."""
 
-    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], decompositions: dict | None,
-                 groups: Sequence[AliasGroup], with_backward: bool) -> None:
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        decompositions: dict | None,
+        groups: Sequence[AliasGroup],
+        with_backward: bool,
+    ) -> None:
         self.gm = gm
         self.examples = list(example_inputs)
         self.groups = list(groups)
@@ -149,8 +162,16 @@ class _Trace:
         desc = InputDesc("synthetic_base", number, f"of inputs {sorted(group.members)}")
         return self._add_tensor(f"base_{number}", real, real, real.requires_grad, real.is_leaf, desc, None)
 
-    def _add_tensor(self, name: str, like: Any, example: Any, requires_grad: bool, is_leaf: bool, desc: InputDesc,
-                    captured: fx.Node | None) -> TraceTensor:
+    def _add_tensor(
+        self,
+        name: str,
+        like: Any,
+        example: Any,
+        requires_grad: bool,
+        is_leaf: bool,
+        desc: InputDesc,
+        captured: fx.Node | None,
+    ) -> TraceTensor:
         shape, stride, offset = tuple(like.shape), like.stride(), like.storage_offset()
         val = make_value(shape, stride, example.dtype, example.device, requires_grad, offset)
         node = self._placeholder(name, val, desc)
@@ -179,8 +200,9 @@ class _Trace:
 
     # -- outputs ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, flat: list, values: list, infos: list, grad_enabled: bool, final_grad: bool,
-                is_tuple: bool) -> JointGraph:
+    def _finish(
+        self, flat: list, values: list, infos: list, grad_enabled: bool, final_grad: bool, is_tuple: bool
+    ) -> JointGraph:
         tracer = self.tracer
         mutated = [i for i, root in enumerate(self.roots) if isinstance(root, TraceTensor) and root._s.gen > 0]
         mutation_of(infos, self.groups, mutated, self.roots, self.start_grad_fn)
@@ -192,8 +214,9 @@ class _Trace:
             root = self.roots[i]
             forward_tensors.append(root)
             forward_nodes.append(root._s.node)
-            differentiable.append(root.requires_grad and root.grad_fn is not None
-                                  and root.grad_fn is not self.start_grad_fn[i])
+            differentiable.append(
+                root.requires_grad and root.grad_fn is not None and root.grad_fn is not self.start_grad_fn[i]
+            )
         for tensor in (*slots, *bases):
             forward_tensors.append(tensor)
             forward_nodes.append(tracer.lower(tensor))
@@ -206,13 +229,16 @@ class _Trace:
         grads: list[Any] = []
         if tangents and self.with_backward:
             grads = self._trace_backward(forward_tensors, tangents, grad_inputs)
-        meta = GraphMetadata(infos, outputs, mutated, len(slots), len(bases), differentiable, grad_inputs, grad_enabled,
-                             len(self.roots))
+        meta = GraphMetadata(
+            infos, outputs, mutated, len(slots), len(bases), differentiable, grad_inputs, grad_enabled, len(self.roots)
+        )
         meta.final_grad_enabled = final_grad
         meta.output_is_tuple = is_tuple
         descs = [OutputDesc("mutated_input", i, str(self.input_descs[i].name)) for i in mutated]
         at = {o.slot: j for j, o in enumerate(outputs) if o.kind == "value"}
-        descs += [OutputDesc("user_output", at[k]) if k in at else OutputDesc("view_size", k) for k in range(len(slots))]
+        descs += [
+            OutputDesc("user_output", at[k]) if k in at else OutputDesc("view_size", k) for k in range(len(slots))
+        ]
         descs += [OutputDesc("intermediate_base", k) for k in range(len(bases))]
         descs += [OutputDesc("gradient", i) for i in (grad_inputs if grads else [])]
         node = self.graph.output(tuple(forward_nodes + grads))
@@ -243,8 +269,9 @@ class _Trace:
                 seen.add(origin)
                 continue
             val = node.meta["val"]
-            nodes[i] = self.tracer.record("clone", aten.clone.default, (node,), {},
-                                          make_value(val.shape, val.stride(), val.dtype, val.device))
+            nodes[i] = self.tracer.record(
+                "clone", aten.clone.default, (node,), {}, make_value(val.shape, val.stride(), val.dtype, val.device)
+            )
 
     def _trace_backward(self, tensors: list, tangents: list[int], grad_inputs: list[int]) -> list[Any]:
         tracer = self.tracer
@@ -263,8 +290,9 @@ class _Trace:
             grad_outputs.append(root)
         _move_placeholders_first(self.graph)
         with DisableAutocast(), tracer:
-            results = run_backward(tuple(tensors[i] for i in tangents), tuple(grad_outputs),
-                                   tuple(self.leaves[i] for i in grad_inputs))
+            results = run_backward(
+                tuple(tensors[i] for i in tangents), tuple(grad_outputs), tuple(self.leaves[i] for i in grad_inputs)
+            )
         return [None if grad is None else tracer.lower(grad) for grad in results]
 
 
@@ -316,8 +344,12 @@ def origin_of(node: fx.Node) -> fx.Node:
                 node = inner.args[0]  # type: ignore[assignment]
                 continue
             return node
-        if isinstance(target, OpOverload) and node.args and isinstance(node.args[0], fx.Node) and (
-                lookup(target).kind == VIEW or target is aten._unsafe_view.default):
+        if (
+            isinstance(target, OpOverload)
+            and node.args
+            and isinstance(node.args[0], fx.Node)
+            and (lookup(target).kind == VIEW or target is aten._unsafe_view.default)
+        ):
             node = node.args[0]
             continue
         return node
@@ -343,8 +375,9 @@ def is_kept_when_unused(node: fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     target = node.target
-    return isinstance(target, OpOverload) and (lookup(target).is_random or target._schema.is_mutable
-                                                          or not target._schema.returns)
+    return isinstance(target, OpOverload) and (
+        lookup(target).is_random or target._schema.is_mutable or not target._schema.returns
+    )
 
 
 def remove_dead_nodes(graph: fx.Graph) -> None:
@@ -363,8 +396,11 @@ def check_traceable(examples: Sequence[Any]) -> None:
     for value in examples:
         if isinstance(value, torch.Tensor):
             kind = type(value)
-            if kind is not torch.Tensor and kind is not torch.nn.Parameter and kind.__name__ not in ("Buffer",
-                                                                                                    "FakeTensor"):
+            if (
+                kind is not torch.Tensor
+                and kind is not torch.nn.Parameter
+                and kind.__name__ not in ("Buffer", "FakeTensor")
+            ):
                 raise UnsupportedError(f"an input of tensor class {kind.__name__}")
             if value.layout is not torch.strided or value.is_quantized:
                 raise UnsupportedError(f"an input of layout {value.layout}")

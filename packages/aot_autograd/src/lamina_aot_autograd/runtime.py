@@ -1,7 +1,7 @@
 """The callables that run compiled graphs: generated for each graph, so that a call does only what this graph needs.
 
-Inference: `compiled -> write back -> regenerate views`. Training: the same around `Function.apply`, one Function class a
-graph. The backward is compiled at the first backward. The generated source is kept in `call.source`.
+Inference: `compiled -> write back -> regenerate views`. Training: the same around `Function.apply`, one Function
+class a graph. The backward is compiled at the first backward. The generated source is kept in `call.source`.
 """
 
 from __future__ import annotations
@@ -62,13 +62,20 @@ class _Source:
 
 def is_trivial(meta: GraphMetadata, groups: Sequence[AliasGroup]) -> bool:
     """True when the compiled graph's results are the caller's results as they are."""
-    return (not groups and not meta.mutated and not meta.num_bases and meta.final_grad_enabled == meta.grad_enabled
-            and meta.output_is_tuple and len(meta.outputs) == meta.num_values
-            and all(o.kind == "value" and o.slot == i for i, o in enumerate(meta.outputs)))
+    return (
+        not groups
+        and not meta.mutated
+        and not meta.num_bases
+        and meta.final_grad_enabled == meta.grad_enabled
+        and meta.output_is_tuple
+        and len(meta.outputs) == meta.num_values
+        and all(o.kind == "value" and o.slot == i for i, o in enumerate(meta.outputs))
+    )
 
 
-def build_inference(joint: JointGraph, compiled: Callable, groups: Sequence[AliasGroup], eager: Callable,
-                    autocast: bool) -> Callable:
+def build_inference(
+    joint: JointGraph, compiled: Callable, groups: Sequence[AliasGroup], eager: Callable, autocast: bool
+) -> Callable:
     """The callable for a graph without gradients."""
     meta = joint.metadata
     call = positional(compiled)
@@ -91,8 +98,9 @@ def _pass_through(call: Callable, eager: Callable) -> Callable:
     return run
 
 
-def _build_call(meta: GraphMetadata, groups: Sequence[AliasGroup], inner: Callable, eager: Callable,
-                kind: str) -> Callable:
+def _build_call(
+    meta: GraphMetadata, groups: Sequence[AliasGroup], inner: Callable, eager: Callable, kind: str
+) -> Callable:
     source = _Source()
     names = source.names
     names.update(inner=inner, eager=eager, check_flat=check_flat)
@@ -139,8 +147,11 @@ def _bumps(meta: GraphMetadata, position: int) -> int:
 
 
 def _add_writes(source: _Source, meta: GraphMetadata, feed: str) -> None:
-    source.names.update(write_back=mutation.write_back, write_back_untracked=mutation.write_back_untracked,
-                        write_back_many=mutation.write_back_many)
+    source.names.update(
+        write_back=mutation.write_back,
+        write_back_untracked=mutation.write_back_untracked,
+        write_back_many=mutation.write_back_many,
+    )
     untracked = [k for k in range(meta.num_mutated) if not meta.differentiable[k]]
     if len(untracked) > 2:
         source.names["bumps"] = tuple(_bumps(meta, meta.mutated[k]) for k in untracked)
@@ -171,8 +182,11 @@ def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
             source.names[f"constant_{i}"] = out.value
             results.append(f"constant_{i}")
         else:
-            origin = {"input_view": f"{feed}[{out.source}]", "base_view": f"outs[{first_base + out.source}]",
-                      "output_view": f"outs[{first_value + out.source}]"}[out.kind]
+            origin = {
+                "input_view": f"{feed}[{out.source}]",
+                "base_view": f"outs[{first_base + out.source}]",
+                "output_view": f"outs[{first_value + out.source}]",
+            }[out.kind]
             source.names[f"view_{i}"] = compile_recipe(out.recipe, first_value)
             source.add(1, f"out_{i} = view_{i}({origin}, outs)  # {describe(out.recipe)}")
             results.append(f"out_{i}")
@@ -182,8 +196,16 @@ def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
-def build_training(joint: JointGraph, parts: Partition, forward: Callable, backward_compiler: Callable,
-                   groups: Sequence[AliasGroup], eager: Callable, autocast: bool, compile_now: bool) -> Callable:
+def build_training(
+    joint: JointGraph,
+    parts: Partition,
+    forward: Callable,
+    backward_compiler: Callable,
+    groups: Sequence[AliasGroup],
+    eager: Callable,
+    autocast: bool,
+    compile_now: bool,
+) -> Callable:
     """The callable for a graph with gradients: a Function class around the two compiled graphs."""
     meta = joint.metadata
     function = make_function(joint, parts, forward, backward_compiler, autocast, compile_now, eager, groups)
@@ -212,10 +234,17 @@ class _Backward:
             return self.gm.forward(*args)
 
 
-def make_function(joint: JointGraph, parts: Partition, forward: Callable, backward_compiler: Callable, autocast: bool,
-                  compile_now: bool, eager: Callable, groups: Sequence[AliasGroup]) -> Any:
+def make_function(
+    joint: JointGraph,
+    parts: Partition,
+    forward: Callable,
+    backward_compiler: Callable,
+    autocast: bool,
+    compile_now: bool,
+    eager: Callable,
+    groups: Sequence[AliasGroup],
+) -> Any:
     """The autograd Function of one compiled graph."""
-    meta = joint.metadata
     call = positional(forward)
     if autocast:
         call = without_autocast(call)
@@ -228,8 +257,11 @@ def make_function(joint: JointGraph, parts: Partition, forward: Callable, backwa
     forward_function = source.build("forward")
     backward_function = names["backward"]
     names["double"] = DoubleBackward(joint, parts, eager, groups)
-    cls = type("CompiledFunction", (torch.autograd.Function,),
-               {"forward": staticmethod(forward_function), "backward": staticmethod(backward_function)})
+    cls = type(
+        "CompiledFunction",
+        (torch.autograd.Function,),
+        {"forward": staticmethod(forward_function), "backward": staticmethod(backward_function)},
+    )
     cls.source = "\n".join(source.lines)  # type: ignore[attr-defined]
     cls.compiled_backward = backward  # type: ignore[attr-defined]
     if compile_now:
@@ -284,9 +316,13 @@ def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
     def zeros(like: Any = None) -> torch.Tensor:
         if symbolic:
             raise AotError("a missing gradient of an output with symbolic size")
-        return torch.zeros(1, dtype=dtype, device=device).as_strided(shape, (0,) * len(shape)).clone(
-            memory_format=torch.preserve_format) if not is_dense(shape, stride) else torch.empty_strided(
-                shape, stride, dtype=dtype, device=device).zero_()
+        return (
+            torch.zeros(1, dtype=dtype, device=device)
+            .as_strided(shape, (0,) * len(shape))
+            .clone(memory_format=torch.preserve_format)
+            if not is_dense(shape, stride)
+            else torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+        )
 
     def restride(grad: torch.Tensor) -> torch.Tensor:
         if symbolic or len(shape) != grad.dim():
@@ -307,15 +343,20 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         call = names["bw"] = backward.compile()
         return call(*args)
 
-    names.update(bw=first_call, bw_eager=backward.run_eagerly, is_grad_enabled=torch.is_grad_enabled,
-                 is_any_autocast_enabled=is_any_autocast_enabled, DisableAutocast=DisableAutocast)
+    names.update(
+        bw=first_call,
+        bw_eager=backward.run_eagerly,
+        is_grad_enabled=torch.is_grad_enabled,
+        is_any_autocast_enabled=is_any_autocast_enabled,
+        DisableAutocast=DisableAutocast,
+    )
     sizes = any(not v.is_tensor for v in parts.saved)
     source.add(0, "def backward(ctx, *grads):")
     source.add(1, "saved = ctx.saved_tensors")
     source.add(1, "if is_grad_enabled():")
     source.add(2, "return double(ctx, saved, grads)")
     source.add(1, "batched = interpreter_stack() is not None")
-    vals = [n.meta["val"] for n in placeholders_of(joint)[meta.num_forward_inputs:]]
+    vals = [n.meta["val"] for n in placeholders_of(joint)[meta.num_forward_inputs :]]
     tangents = []
     for k, (position, val) in enumerate(zip(parts.tangents, vals, strict=True)):
         zeros, stride, restride = _tangent_fixers(val)

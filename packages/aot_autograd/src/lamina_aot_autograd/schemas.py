@@ -15,8 +15,8 @@ class InputInfo:
     """One placeholder of the captured graph.
 
     is_tensor; requires_grad; is_leaf; mutates_data: its memory is written; under_no_grad: all writes were outside
-    autograd; version_bumps: how often eager raises its version counter; group: number of the synthetic base that it is a
-    view of, or -1.
+    autograd; version_bumps: how often eager raises its version counter; group: number of the synthetic base that it
+    is a view of, or -1.
     """
 
     is_tensor: bool
@@ -68,11 +68,13 @@ class OutputInfo:
 class GraphMetadata:
     """How a functional graph ties to the caller's tensors.
 
-    inputs, outputs: one record each of the captured graph. mutated: placeholders whose new value the graph returns, in the
-    order of those outputs. num_mutated, num_values, num_bases: the forward graph's outputs are the mutated inputs' values,
+    inputs, outputs: one record each of the captured graph. mutated: placeholders whose new value the graph returns,
+    in the
+    order of those outputs. num_mutated, num_values, num_bases: the forward graph's outputs are the mutated inputs'
+    values,
     then values for the user, then intermediate bases. differentiable: per forward output, whether it carries gradient.
-    grad_inputs: forward-graph inputs that get a gradient. grad_enabled: grad mode at the start. final_grad_enabled: at the
-    end. num_forward_inputs: inputs of the forward graph.
+    grad_inputs: forward-graph inputs that get a gradient. grad_enabled: grad mode at the start. final_grad_enabled:
+    at the end. num_forward_inputs: inputs of the forward graph.
     """
 
     inputs: list[InputInfo]

@@ -1,7 +1,10 @@
-"""Graphs with nodes that need real tensors: everything between such nodes is compiled, the nodes themselves run in eager.
+"""Graphs with nodes that need real tensors: everything between such nodes is compiled, the nodes themselves run in
+eager.
 
-What needs real tensors acts on a tensor object (retain_grad, hooks, resize_, set_, leaf tensors that are made) or on values
-(item, nonzero). Changes of grad mode and autocast run between the compiled pieces too, so that each piece has one state.
+What needs real tensors acts on a tensor object (retain_grad, hooks, resize_, set_, leaf tensors that are made) or on
+values
+(item, nonzero). Changes of grad mode and autocast run between the compiled pieces too, so that each piece has one
+state.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from .observe import report
 
 
 def lift_attributes(gm: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
-    """A graph in which tensors read by get_attr are placeholders (appended), and these tensors. Unchanged without any."""
+    """A graph in which tensors read by get_attr are placeholders (appended), and these tensors. Unchanged without
+    any."""
     found: dict[str, torch.Tensor] = {}
     for node in gm.graph.nodes:
         if node.op == "get_attr":
@@ -46,8 +50,14 @@ def lift_attributes(gm: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tens
     return lazy_graph_module(gm, graph), list(found.values())
 
 
-_STATE_SETTERS = {"_set_grad_enabled", "_enter_autocast", "_exit_autocast", "set_grad_enabled", "_enter_inference_mode",
-                  "_exit_inference_mode"}
+_STATE_SETTERS = {
+    "_set_grad_enabled",
+    "_enter_autocast",
+    "_exit_autocast",
+    "set_grad_enabled",
+    "_enter_inference_mode",
+    "_exit_inference_mode",
+}
 
 
 def is_state_setter(node: fx.Node) -> bool:

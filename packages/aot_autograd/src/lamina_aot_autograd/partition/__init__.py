@@ -20,8 +20,10 @@ Policy = str | Callable[..., Partition] | None
 def partition(joint: JointGraph, policy: Policy = None, *, memory_budget: float | None = None) -> Partition:
     """Split `joint`; the result unpacks as `(forward, backward)` and has `.report`.
 
-    policy: "default" (save what eager saves), "min_cut" (recompute what is cheap), "save_everything", or a function from a
-    JointGraph to a Partition. memory_budget: bytes that may be saved, or a share of eager's when at most 1; min_cut only.
+    policy: "default" (save what eager saves), "min_cut" (recompute what is cheap), "save_everything", or a function
+    from a
+    JointGraph to a Partition. memory_budget: bytes that may be saved, or a share of eager's when at most 1; min_cut
+    only.
     """
     start = time.perf_counter()
     settings = config.get()

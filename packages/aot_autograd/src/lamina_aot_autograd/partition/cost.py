@@ -9,7 +9,8 @@ import torch.fx as fx
 
 aten = torch.ops.aten
 
-# One byte moved to or from memory against one FLOP of a matrix product, on the machines we know (TB/s : TFLOP/s ~ 1:100).
+# One byte moved to or from memory against one FLOP of a matrix product, on the machines we know (TB/s : TFLOP/s ~
+# 1:100).
 FLOPS_PER_BYTE = 100.0
 UNKNOWN_SIZE = 64  # stands for a symbolic size without a hint
 

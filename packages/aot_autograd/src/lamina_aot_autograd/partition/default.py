@@ -25,8 +25,11 @@ def is_alias(node: fx.Node) -> bool:
         return lookup(target).kind == VIEW or target is aten._unsafe_view.default
     if target is operator.getitem:
         source: Any = node.args[0]
-        return isinstance(source, fx.Node) and isinstance(source.target, OpOverload) and (
-            lookup(source.target).kind == VIEW)
+        return (
+            isinstance(source, fx.Node)
+            and isinstance(source.target, OpOverload)
+            and (lookup(source.target).kind == VIEW)
+        )
     return False
 
 
@@ -39,8 +42,12 @@ def is_free(node: fx.Node) -> bool:
     target = node.target
     if target in (aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default):
         return False
-    return (node.op == "call_function" and not node.all_input_nodes and isinstance(target, OpOverload)
-            and not is_random(node))
+    return (
+        node.op == "call_function"
+        and not node.all_input_nodes
+        and isinstance(target, OpOverload)
+        and not is_random(node)
+    )
 
 
 def used_by_backward(joint: JointGraph) -> list[fx.Node]:

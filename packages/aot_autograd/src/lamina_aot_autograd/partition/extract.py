@@ -1,7 +1,7 @@
 """Cutting a joint graph in two, given the forward values to save.
 
-Invariants: both halves compute what the joint graph computes; a random op runs exactly once, in the forward; whatever the
-backward needs and is neither saved nor a tangent is recomputed there from what is saved.
+Invariants: both halves compute what the joint graph computes; a random op runs exactly once, in the forward;
+whatever the backward needs and is neither saved nor a tangent is recomputed there from what is saved.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .cost import bytes_of
 class SavedValue:
     """One value that crosses from forward to backward.
 
-    kind: "input" (forward input `position`) or "output" (output `position` of the forward graph). is_tensor: False for a
-    symbolic int. name, bytes, why: for the report.
+    kind: "input" (forward input `position`) or "output" (output `position` of the forward graph). is_tensor: False
+    for a symbolic int. name, bytes, why: for the report.
     """
 
     kind: str
@@ -62,8 +62,8 @@ class PartitionReport:
 class Partition:
     """forward(*inputs) -> (*forward_outputs, *saved); backward(*saved, *tangents) -> gradients.
 
-    `saved` lists the backward's first inputs in order. gradient_slots: per entry of `metadata.grad_inputs` the position in
-    the backward's outputs, or None. Unpacks as (forward, backward).
+    `saved` lists the backward's first inputs in order. gradient_slots: per entry of `metadata.grad_inputs` the
+    position in the backward's outputs, or None. Unpacks as (forward, backward).
     """
 
     forward: fx.GraphModule
@@ -108,8 +108,14 @@ def is_random(node: fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def extract(joint: JointGraph, saved: Iterable[fx.Node], policy: str, why: dict[fx.Node, str] | None = None,
-            eager_bytes: int = 0, notes: list[str] | None = None) -> Partition:
+def extract(
+    joint: JointGraph,
+    saved: Iterable[fx.Node],
+    policy: str,
+    why: dict[fx.Node, str] | None = None,
+    eager_bytes: int = 0,
+    notes: list[str] | None = None,
+) -> Partition:
     """Cut `joint` so that exactly the values of `saved` (forward nodes) cross, plus what cannot be recomputed."""
     forward_outputs, gradients = split_outputs(joint)
     nodes = list(joint.graph.nodes)
@@ -166,10 +172,14 @@ def _constants_of(joint: JointGraph) -> torch.nn.Module:
     return joint.gm
 
 
-def _forward_graph(joint: JointGraph, nodes: list[fx.Node], outputs: list[Any], saved: list[fx.Node],
-                   why: dict[fx.Node, str]) -> tuple[fx.GraphModule, list[SavedValue]]:
-    kept = [n for n in nodes if is_forward(n) and n.op == "call_function" and (is_random(n) or not n.users and
-                                                                              is_kept_when_unused(n))]
+def _forward_graph(
+    joint: JointGraph, nodes: list[fx.Node], outputs: list[Any], saved: list[fx.Node], why: dict[fx.Node, str]
+) -> tuple[fx.GraphModule, list[SavedValue]]:
+    kept = [
+        n
+        for n in nodes
+        if is_forward(n) and n.op == "call_function" and (is_random(n) or not n.users and is_kept_when_unused(n))
+    ]
     needed = _ancestors([n for n in (*outputs, *saved, *kept) if isinstance(n, fx.Node)], set())
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
@@ -210,9 +220,15 @@ def _forward_graph(joint: JointGraph, nodes: list[fx.Node], outputs: list[Any], 
     return lazy_graph_module(joint.gm, graph), values
 
 
-def _backward_graph(joint: JointGraph, nodes: list[fx.Node], needed: set[fx.Node], saved_set: set[fx.Node],
-                    saved: list[fx.Node], gradients: list[Any],
-                    values: list[SavedValue]) -> tuple[fx.GraphModule, list[int | None], list[str]]:
+def _backward_graph(
+    joint: JointGraph,
+    nodes: list[fx.Node],
+    needed: set[fx.Node],
+    saved_set: set[fx.Node],
+    saved: list[fx.Node],
+    gradients: list[Any],
+    values: list[SavedValue],
+) -> tuple[fx.GraphModule, list[int | None], list[str]]:
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     for k, node in enumerate(saved):
@@ -249,7 +265,8 @@ def _backward_graph(joint: JointGraph, nodes: list[fx.Node], needed: set[fx.Node
 
 
 def _by_backward_order(nodes: list[fx.Node], needed: set[fx.Node], env: dict[fx.Node, fx.Node]) -> list[fx.Node]:
-    """Backward nodes in their order, each recomputed forward value just before its first use (so that it lives shortly)."""
+    """Backward nodes in their order, each recomputed forward value just before its first use (so that it lives
+    shortly)."""
     order: list[fx.Node] = []
     done: set[fx.Node] = set(env)
 

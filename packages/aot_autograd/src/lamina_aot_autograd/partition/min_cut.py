@@ -1,8 +1,11 @@
 """The min-cut policy: save the cheapest set of values from which the backward can be computed.
 
-A value may be recomputed when its op is cheap (pointwise, views, conversions), never when it draws random numbers, reduces,
-multiplies matrices or convolves (unless a memory budget asks for it). Saving a value costs its bytes written and read again.
-Inputs that eager saves are free. Inputs that eager does not save are not saved either, nor are outputs: the caller may write
+A value may be recomputed when its op is cheap (pointwise, views, conversions), never when it draws random numbers,
+reduces,
+multiplies matrices or convolves (unless a memory budget asks for it). Saving a value costs its bytes written and
+read again.
+Inputs that eager saves are free. Inputs that eager does not save are not saved either, nor are outputs: the caller
+may write
 to them later, which eager allows. The result never holds more bytes than eager; if it would, eager's choice is taken.
 """
 
@@ -26,10 +29,25 @@ aten = torch.ops.aten
 
 # Ops that are not tagged pointwise but cost no more than reading their inputs once.
 _CHEAP = {
-    aten._to_copy.default, aten.clone.default, aten.cat.default, aten.masked_fill.Scalar, aten.where.self,
-    aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.empty_like.default, aten.copy.default,
-    aten.slice_scatter.default, aten.select_scatter.default, aten.constant_pad_nd.default, aten.expand.default,
-    aten.stack.default, aten.triu.default, aten.tril.default, aten.eq.Scalar, aten.native_dropout_backward.default,
+    aten._to_copy.default,
+    aten.clone.default,
+    aten.cat.default,
+    aten.masked_fill.Scalar,
+    aten.where.self,
+    aten.ones_like.default,
+    aten.zeros_like.default,
+    aten.full_like.default,
+    aten.empty_like.default,
+    aten.copy.default,
+    aten.slice_scatter.default,
+    aten.select_scatter.default,
+    aten.constant_pad_nd.default,
+    aten.expand.default,
+    aten.stack.default,
+    aten.triu.default,
+    aten.tril.default,
+    aten.eq.Scalar,
+    aten.native_dropout_backward.default,
 }
 # A chain of recomputed ops longer than this is cut: it would cost more time than the memory traffic that it saves.
 LONGEST_CHAIN = 24
@@ -60,7 +78,7 @@ class _Problem:
         self.eager = eager_saved(joint)
         self.users = used_by_backward(joint)
         outputs, _ = split_outputs(joint)
-        self.outputs = {n for n in outputs[joint.metadata.num_mutated:] if isinstance(n, fx.Node)}
+        self.outputs = {n for n in outputs[joint.metadata.num_mutated :] if isinstance(n, fx.Node)}
 
     def save_cost(self, node: fx.Node) -> int:
         """Capacity of a value: what saving it costs."""
@@ -171,14 +189,23 @@ def _is_impossible(node: fx.Node, problem: _Problem) -> bool:
     return problem.save_cost(node) >= INFINITE
 
 
-def _fit_budget(joint: JointGraph, problem: _Problem, saved: set[fx.Node], limit: float) -> tuple[set[fx.Node], list[str]]:
+def _fit_budget(
+    joint: JointGraph, problem: _Problem, saved: set[fx.Node], limit: float
+) -> tuple[set[fx.Node], list[str]]:
     """Let ops beyond the cheap ones be recomputed, cheapest time per byte first, until the budget is met."""
     notes = []
     allowed: set[fx.Node] = set()
     best = saved
     while _own_bytes(best, problem.outputs) > limit:
-        candidates = [n for n in best if n.op != "placeholder" and n not in problem.outputs and not never_recomputed(n)
-                      and n not in allowed and n.meta.get("recompute") != "must_save"]
+        candidates = [
+            n
+            for n in best
+            if n.op != "placeholder"
+            and n not in problem.outputs
+            and not never_recomputed(n)
+            and n not in allowed
+            and n.meta.get("recompute") != "must_save"
+        ]
         if not candidates:
             notes.append(f"the budget of {int(limit)} bytes cannot be met")
             break

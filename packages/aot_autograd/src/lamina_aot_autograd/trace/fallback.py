@@ -12,20 +12,49 @@ from .tensor import TraceTensor, make_value
 
 _META = torch.device("meta")
 _data_dependent = {
-    "aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::unique_dim",
-    "aten::_unique2", "aten::_unique", "aten::unique_consecutive", "aten::unique_dim_consecutive",
-    "aten::repeat_interleave", "aten::is_nonzero", "aten::bincount", "aten::allclose",
+    "aten::_local_scalar_dense",
+    "aten::item",
+    "aten::nonzero",
+    "aten::equal",
+    "aten::masked_select",
+    "aten::unique_dim",
+    "aten::_unique2",
+    "aten::_unique",
+    "aten::unique_consecutive",
+    "aten::unique_dim_consecutive",
+    "aten::repeat_interleave",
+    "aten::is_nonzero",
+    "aten::bincount",
+    "aten::allclose",
     "aten::_assert_async",
 }
 
 # Ops whose results have other metadata on other devices: fake tensors carry the device, meta tensors do not.
 _device_dependent = {
-    "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r", "aten::linalg_eig", "aten::_linalg_svd", "aten::_embedding_bag",
-    "aten::_embedding_bag_forward_only", "aten::median", "aten::nanmedian", "aten::mode", "aten::pixel_shuffle",
-    "aten::histc", "aten::_scaled_dot_product_flash_attention", "aten::_scaled_mm", "aten::_scaled_mm_v2",
-    "aten::reflection_pad2d", "aten::replication_pad2d", "aten::native_batch_norm", "aten::native_group_norm",
-    "aten::native_layer_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional",
-    "aten::convolution", "aten::convolution_backward",
+    "aten::_fft_c2c",
+    "aten::_fft_r2c",
+    "aten::_fft_c2r",
+    "aten::linalg_eig",
+    "aten::_linalg_svd",
+    "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only",
+    "aten::median",
+    "aten::nanmedian",
+    "aten::mode",
+    "aten::pixel_shuffle",
+    "aten::histc",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_mm",
+    "aten::_scaled_mm_v2",
+    "aten::reflection_pad2d",
+    "aten::replication_pad2d",
+    "aten::native_batch_norm",
+    "aten::native_group_norm",
+    "aten::native_layer_norm",
+    "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit_functional",
+    "aten::convolution",
+    "aten::convolution_backward",
 }
 
 
@@ -85,7 +114,8 @@ def _first_device(args: Any) -> torch.device | None:
 
 
 def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
-    """Run `func` on meta tensors; its result holds meta tensors. Falls back to FakeTensorMode where meta has no kernel."""
+    """Run `func` on meta tensors; its result holds meta tensors. Falls back to FakeTensorMode where meta has no
+    kernel."""
     if func._schema.name in _data_dependent:
         raise DataDependentError(f"the result of {func} depends on values")
     env = _shape_env(args) or (_shape_env(tuple(kwargs.values())) if kwargs else None)
@@ -160,8 +190,9 @@ def _fake_results(func: Any, args: tuple, kwargs: dict, env: Any = None) -> Any:
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise DataDependentError(f"the result of {func} depends on values") from error
     except UnsupportedOperatorException as error:
-        raise TraceError(f"{func} has neither a shape rule nor a meta kernel",
-                         hint="register one with torch.library.register_fake") from error
+        raise TraceError(
+            f"{func} has neither a shape rule nor a meta kernel", hint="register one with torch.library.register_fake"
+        ) from error
 
 
 def call_on_fakes(func: Any, args: tuple, kwargs: dict) -> Any:

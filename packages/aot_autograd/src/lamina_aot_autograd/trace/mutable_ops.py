@@ -26,14 +26,15 @@ def functional_op(func: Any) -> Any:
     if _library is None:
         _library = torch.library.Library("lamina_functional", "DEF")  # noqa: TOR901
     schema = func._schema
-    name = schema.name.replace("::", "__").replace(".", "_") + ("__" + schema.overload_name if schema.overload_name
-                                                                 else "")
+    name = schema.name.replace("::", "__").replace(".", "_") + (
+        "__" + schema.overload_name if schema.overload_name else ""
+    )
     written = [i for i, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
     for i in written:
         if str(schema.arguments[i].type) not in ("Tensor", "Optional[Tensor]"):
             raise UnsupportedError(f"{func} writes to a list of tensors")
     text = str(schema)
-    arguments = text[text.index("("):text.rindex("->")].strip()
+    arguments = text[text.index("(") : text.rindex("->")].strip()
     for mark in "abcdefghijkl":
         arguments = arguments.replace(f"({mark}!)", "").replace(f"({mark})", "").replace(f"({mark} -> *)", "")
     own = [str(ret.type) for ret in schema.returns if ret.alias_info is None]
@@ -84,8 +85,11 @@ def run_mutable(tracer: Any, info: Any, args: tuple, kwargs: dict) -> Any:
         result = meta_results(func, args, kwargs)
         results = result if isinstance(result, (tuple, list)) else (result,)
         device = result_device(args, kwargs)
-        metas += [(tuple(r.shape), r.stride(), r.dtype, device)
-                  for r, ret in zip(results, schema.returns, strict=True) if ret.alias_info is None]
+        metas += [
+            (tuple(r.shape), r.stride(), r.dtype, device)
+            for r, ret in zip(results, schema.returns, strict=True)
+            if ret.alias_info is None
+        ]
     for target in targets:
         if target is None:
             metas.append(((0,), (1,), torch.float32, result_device(args, kwargs)))
@@ -93,7 +97,7 @@ def run_mutable(tracer: Any, info: Any, args: tuple, kwargs: dict) -> Any:
             metas.append((tuple(target.shape), target.stride(), target.dtype, target.device))
     node = tracer._record_call(type(info)(op), args, kwargs, [make_value(*m) for m in metas])
     items = [tracer.record("getitem", operator.getitem, (node, i), {}, node.meta["val"][i]) for i in range(len(metas))]
-    for target, item, meta in zip(targets, items[len(own):], metas[len(own):], strict=True):
+    for target, item, meta in zip(targets, items[len(own) :], metas[len(own) :], strict=True):
         if target is not None:
             tracer.store(target, item, meta)
     fresh = iter([tracer.fresh(item, meta) for item, meta in zip(items[: len(own)], metas[: len(own)], strict=True)])

@@ -27,7 +27,7 @@ class OpInfo:
         self.base = schema.name.split("::")[-1].lstrip("_") or "op"
         if not self.base.isidentifier():
             self.base = "op_" + "".join(c if c.isalnum() else "_" for c in self.base)
-        self.rule = find_rule(func)
+        self.rule: Any = None
         self.is_random = torch.Tag.nondeterministic_seeded in func.tags
         self.functional = None
         self.mutated: tuple = ()
@@ -41,6 +41,7 @@ class OpInfo:
             self.kind = VIEW
         else:
             self.kind = PURE
+            self.rule = find_rule(func)
 
     def _analyse_mutation(self, schema: Any, written: list) -> None:
         name = schema.name

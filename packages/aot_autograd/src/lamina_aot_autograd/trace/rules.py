@@ -76,8 +76,9 @@ def broadcast(a: Any, b: Any) -> tuple:
         if x == 1:
             out[-i] = y
         else:
-            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
-                               f"dimension {na - i}")
+            raise RuntimeError(
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {na - i}"
+            )
     return tuple(out)
 
 
@@ -306,22 +307,42 @@ def _register(names: str, kind: str, count: int) -> None:
             OWN_RULES[getattr(packet, overload)] = _make_pointwise(kind, count)
 
 
-_register("neg relu silu hardswish hardsigmoid clamp clamp_min clamp_max positive gelu hardtanh leaky_relu elu softplus "
-          "square floor ceil round trunc sign bitwise_not fill.Scalar hardshrink softshrink relu6 mish zero sgn "
-          "celu selu threshold", "same", 1)
-_register("exp log sqrt rsqrt sin cos tanh sigmoid erf reciprocal log1p expm1 log2 log10 exp2 erfc tan asin acos atan "
-          "sinh cosh asinh acosh atanh log_sigmoid lgamma digamma", "float", 1)
+_register(
+    "neg relu silu hardswish hardsigmoid clamp clamp_min clamp_max positive gelu hardtanh leaky_relu elu softplus "
+    "square floor ceil round trunc sign bitwise_not fill.Scalar hardshrink softshrink relu6 mish zero sgn "
+    "celu selu threshold",
+    "same",
+    1,
+)
+_register(
+    "exp log sqrt rsqrt sin cos tanh sigmoid erf reciprocal log1p expm1 log2 log10 exp2 erfc tan asin acos atan "
+    "sinh cosh asinh acosh atanh log_sigmoid lgamma digamma",
+    "float",
+    1,
+)
 _register("logical_not isnan isinf isfinite", "bool", 1)
-_register("add.Tensor sub.Tensor mul.Tensor add.Scalar sub.Scalar mul.Scalar rsub.Scalar rsub.Tensor maximum minimum "
-          "remainder.Tensor fmod.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor floor_divide "
-          "remainder.Scalar fmod.Scalar", "promote", 2)
+_register(
+    "add.Tensor sub.Tensor mul.Tensor add.Scalar sub.Scalar mul.Scalar rsub.Scalar rsub.Tensor maximum minimum "
+    "remainder.Tensor fmod.Tensor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor floor_divide "
+    "remainder.Scalar fmod.Scalar",
+    "promote",
+    2,
+)
 _register("pow.Tensor_Tensor", "promote", 2)
 _register("div.Tensor div.Scalar true_divide.Tensor atan2", "float", 2)
-_register("eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
-          "ge.Scalar logical_and logical_or logical_xor", "bool", 2)
-_register("tanh_backward sigmoid_backward gelu_backward threshold_backward silu_backward hardswish_backward "
-          "hardsigmoid_backward leaky_relu_backward hardtanh_backward elu_backward softplus_backward mse_loss_backward "
-          "log_sigmoid_backward", "promote", 2)
+_register(
+    "eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
+    "ge.Scalar logical_and logical_or logical_xor",
+    "bool",
+    2,
+)
+_register(
+    "tanh_backward sigmoid_backward gelu_backward threshold_backward silu_backward hardswish_backward "
+    "hardsigmoid_backward leaky_relu_backward hardtanh_backward elu_backward softplus_backward mse_loss_backward "
+    "log_sigmoid_backward",
+    "promote",
+    2,
+)
 for _name in ("mse_loss_backward", "log_sigmoid_backward", "positive", "square", "relu6", "selu", "celu"):
     for _key in [k for k in OWN_RULES if k._schema.name == f"aten::{_name}"]:
         del OWN_RULES[_key]  # not elementwise in all of their modes, or composite
@@ -344,9 +365,11 @@ def _integer_guard(names: str) -> None:
             OWN_RULES[key] = rule
 
 
-_integer_guard("neg relu silu hardswish hardsigmoid gelu hardtanh leaky_relu elu softplus sgn clamp clamp_min clamp_max "
-               "hardshrink softshrink mish threshold floor ceil round trunc sign reciprocal sub rsub pow remainder fmod "
-               "bitwise_not tanh_backward sigmoid_backward")
+_integer_guard(
+    "neg relu silu hardswish hardsigmoid gelu hardtanh leaky_relu elu softplus sgn clamp clamp_min clamp_max "
+    "hardshrink softshrink mish threshold floor ceil round trunc sign reciprocal sub rsub pow remainder fmod "
+    "bitwise_not tanh_backward sigmoid_backward"
+)
 
 
 def _rule(*funcs: Any) -> Callable:
@@ -414,8 +437,14 @@ def _to_copy(args: tuple, kwargs: dict) -> tuple:
     return _formatted(t, kwargs.get("memory_format"), kwargs.get("dtype") or t.dtype, t.device)
 
 
-@_rule(aten.ones_like.default, aten.zeros_like.default, aten.empty_like.default, aten.rand_like.default,
-       aten.randn_like.default, aten.full_like.default)
+@_rule(
+    aten.ones_like.default,
+    aten.zeros_like.default,
+    aten.empty_like.default,
+    aten.rand_like.default,
+    aten.randn_like.default,
+    aten.full_like.default,
+)
 def _like_factory(args: tuple, kwargs: dict) -> tuple:
     if kwargs.get("device") is not None or kwargs.get("layout") not in (None, torch.strided):
         raise NotImplementedError
@@ -525,7 +554,7 @@ def _layer_norm(args: tuple, kwargs: dict) -> tuple:
     if not is_contiguous(shape, t.stride()):
         raise NotImplementedError
     inner = tuple(normalized)
-    if shape[len(shape) - len(inner):] != inner or (weight is not None and weight.dtype is not t.dtype):
+    if shape[len(shape) - len(inner) :] != inner or (weight is not None and weight.dtype is not t.dtype):
         raise NotImplementedError
     stat = shape[: len(shape) - len(inner)] + (1,) * len(inner)
     dtype = t.dtype
@@ -655,12 +684,21 @@ def _batch_norm_backward(args: tuple, kwargs: dict) -> tuple:
     if not is_contiguous(shape, t.stride()) or not is_contiguous(shape, grad.stride()):
         raise NotImplementedError
     parameter = (tuple(weight.shape), contiguous(weight.shape), weight.dtype, t.device)
-    return ((shape, contiguous(shape), t.dtype, t.device) if mask[0] else None,
-            parameter if mask[1] else None, parameter if mask[2] else None)
+    return (
+        (shape, contiguous(shape), t.dtype, t.device) if mask[0] else None,
+        parameter if mask[1] else None,
+        parameter if mask[2] else None,
+    )
 
 
-@_rule(aten.zeros.default, aten.ones.default, aten.empty.memory_format, aten.rand.default, aten.randn.default,
-       aten.full.default)
+@_rule(
+    aten.zeros.default,
+    aten.ones.default,
+    aten.empty.memory_format,
+    aten.rand.default,
+    aten.randn.default,
+    aten.full.default,
+)
 def _factory(args: tuple, kwargs: dict) -> tuple:
     from .fallback import normal_device
 

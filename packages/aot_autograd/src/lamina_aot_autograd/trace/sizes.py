@@ -82,9 +82,16 @@ class SizeNodes:
             for part in parts[1:]:
                 result = self._call(name, func, result, part)
             return result
-        binary = {"FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv, "Mod": operator.mod,
-                  "PythonMod": operator.mod, "Pow": operator.pow, "PowByNatural": operator.pow,
-                  "IntTrueDiv": operator.truediv, "FloatTrueDiv": operator.truediv}
+        binary = {
+            "FloorDiv": operator.floordiv,
+            "CleanDiv": operator.floordiv,
+            "Mod": operator.mod,
+            "PythonMod": operator.mod,
+            "Pow": operator.pow,
+            "PowByNatural": operator.pow,
+            "IntTrueDiv": operator.truediv,
+            "FloatTrueDiv": operator.truediv,
+        }
         if kind in binary:
             return self._call(kind.lower(), binary[kind], *parts)
         if kind in ("Max", "Min"):
@@ -96,5 +103,7 @@ class SizeNodes:
         if kind == "ToFloat":
             return self._call("to_float", torch.sym_float, parts[0])
         if kind == "ModularIndexing":
-            return self._call("mod", operator.mod, self._call("floordiv", operator.floordiv, parts[0], parts[1]), parts[2])
+            return self._call(
+                "mod", operator.mod, self._call("floordiv", operator.floordiv, parts[0], parts[1]), parts[2]
+            )
         raise UnsupportedError(f"symbolic size {expr}")

@@ -51,8 +51,13 @@ def _lift(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return NotImplemented
     if value.ndim == 0 and value.device.type == "cpu" and value.dtype is not torch.bool and not value.is_complex():
         meta = ((), (), value.dtype, value.device)
-        node = tracer.record("full", aten.full.default, ([], value.item()),
-                             {"dtype": value.dtype, "device": value.device}, make_value(*meta))
+        node = tracer.record(
+            "full",
+            aten.full.default,
+            ([], value.item()),
+            {"dtype": value.dtype, "device": value.device},
+            make_value(*meta),
+        )
         return tracer.fresh(node, meta)
     root = tracer.constant(value)
     meta = (tuple(value.shape), value.stride(), value.dtype, value.device)
@@ -68,8 +73,13 @@ def _copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(source, torch.Tensor) and type(source) is not TraceTensor:
         source = tracer.constant(source)
     meta = (tuple(target.shape), target.stride(), target.dtype, target.device)
-    same = (source.shape == target.shape and source.dtype is target.dtype and source.device == target.device
-            and source.stride() == target.stride() and source._v is None)
+    same = (
+        source.shape == target.shape
+        and source.dtype is target.dtype
+        and source.device == target.device
+        and source.stride() == target.stride()
+        and source._v is None
+    )
     if same:
         # the value itself can stand in: a functional graph never writes to it
         node = tracer.read(source)
@@ -77,12 +87,16 @@ def _copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         from .rules import broadcast
 
         if broadcast(tuple(target.shape), tuple(source.shape)) != tuple(target.shape):
-            raise RuntimeError(f"The size of tensor a ({target.shape}) must match the size of tensor b ({source.shape})")
+            raise RuntimeError(
+                f"The size of tensor a ({target.shape}) must match the size of tensor b ({source.shape})"
+            )
         from ..functionalize import preserved_strides
 
         strides = preserved_strides(target)
         meta = (meta[0], strides, meta[2], meta[3])
-        node = tracer.record("copy", aten.copy.default, (tracer.read(target), tracer.read(source)), {}, make_value(*meta))
+        node = tracer.record(
+            "copy", aten.copy.default, (tracer.read(target), tracer.read(source)), {}, make_value(*meta)
+        )
     tracer.store(target, node, meta)
     return args[0]
 
@@ -93,8 +107,11 @@ def _batch_norm(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     from . import op_info
 
     if not training or (mean is None) != (var is None):
-        return NotImplemented if func is aten.native_batch_norm.default else tracer.run_pure(
-            op_info.lookup(aten.native_batch_norm.default), args, kwargs)
+        return (
+            NotImplemented
+            if func is aten.native_batch_norm.default
+            else tracer.run_pure(op_info.lookup(aten.native_batch_norm.default), args, kwargs)
+        )
     if mean is None:
         return NotImplemented
     results = tracer.run_pure(op_info.lookup(aten._native_batch_norm_legit_functional.default), args, {})
@@ -107,11 +124,15 @@ def _batch_norm(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 @_special("cudnn_batch_norm.default")
 def _cudnn_batch_norm(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    out, save_mean, save_var = _batch_norm(tracer, aten.native_batch_norm.default, args, kwargs) if args[5] else \
-        _run(tracer, aten.native_batch_norm.default, args)
+    out, save_mean, save_var = (
+        _batch_norm(tracer, aten.native_batch_norm.default, args, kwargs)
+        if args[5]
+        else _run(tracer, aten.native_batch_norm.default, args)
+    )
     meta = ((0,), (1,), torch.uint8, args[0].device)
-    node = tracer.record("empty", aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": meta[3]},
-                         make_value(*meta))
+    node = tracer.record(
+        "empty", aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": meta[3]}, make_value(*meta)
+    )
     return out, save_mean, save_var, tracer.fresh(node, meta)
 
 
@@ -126,8 +147,11 @@ def _cudnn_batch_norm_backward(tracer: Any, func: Any, args: tuple, kwargs: dict
     x, grad, weight, mean, var, save_mean, save_var, eps = args[:8]
     if save_mean is None or not save_mean.shape[0]:
         return NotImplemented
-    return _run(tracer, aten.native_batch_norm_backward.default,
-                (grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]))
+    return _run(
+        tracer,
+        aten.native_batch_norm_backward.default,
+        (grad, x, weight, mean, var, save_mean, save_var, True, eps, [True, True, True]),
+    )
 
 
 @_special("detach.default", "alias.default")
@@ -162,4 +186,3 @@ def _rrelu(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     target = args[1]
     tracer.store(target, tracer.read(noise), (tuple(noise.shape), noise.stride(), noise.dtype, noise.device))
     return out
-

@@ -22,7 +22,19 @@ class Storage:
     real: the real tensor behind a constant, else None.
     """
 
-    __slots__ = ("node", "gen", "shape", "stride", "dtype", "device", "offset", "input_index", "real", "root", "grad_writes")
+    __slots__ = (
+        "node",
+        "gen",
+        "shape",
+        "stride",
+        "dtype",
+        "device",
+        "offset",
+        "input_index",
+        "real",
+        "root",
+        "grad_writes",
+    )
 
     def __init__(self, node: Any, shape: Any, stride: Any, dtype: Any, device: Any, offset: Any = 0) -> None:
         self.node = node
@@ -45,11 +57,34 @@ class ViewStep:
     shape, stride, offset, dtype: metadata of the result. grad_mode: whether autograd recorded the view.
     """
 
-    __slots__ = ("parent", "func", "args", "kwargs", "index", "node", "gen", "shape", "stride", "dtype", "offset",
-                 "parent_shape", "parent_dtype", "grad_mode")
+    __slots__ = (
+        "parent",
+        "func",
+        "args",
+        "kwargs",
+        "index",
+        "node",
+        "gen",
+        "shape",
+        "stride",
+        "dtype",
+        "offset",
+        "parent_shape",
+        "parent_dtype",
+        "grad_mode",
+    )
 
-    def __init__(self, parent: ViewStep | None, func: Any, args: tuple, kwargs: dict, index: int, parent_shape: Any,
-                 parent_dtype: Any, grad_mode: bool) -> None:
+    def __init__(
+        self,
+        parent: ViewStep | None,
+        func: Any,
+        args: tuple,
+        kwargs: dict,
+        index: int,
+        parent_shape: Any,
+        parent_dtype: Any,
+        grad_mode: bool,
+    ) -> None:
         self.parent = parent
         self.func = func
         self.args = args
@@ -97,15 +132,24 @@ class TraceTensor(torch.Tensor):
         raise DataDependentError("tolist() reads values")
 
 
-def make_value(shape: Any, stride: Any, dtype: torch.dtype, device: torch.device, requires_grad: bool = False,
-               offset: Any = 0) -> TraceTensor:
+def make_value(
+    shape: Any, stride: Any, dtype: torch.dtype, device: torch.device, requires_grad: bool = False, offset: Any = 0
+) -> TraceTensor:
     """A bare value for `node.meta["val"]`: right metadata, no part in any trace."""
     if offset:
-        tensor = make_wrapper(TraceTensor, shape, strides=stride, storage_offset=offset, dtype=dtype, device=device,
-                              requires_grad=requires_grad)
+        tensor = make_wrapper(
+            TraceTensor,
+            shape,
+            strides=stride,
+            storage_offset=offset,
+            dtype=dtype,
+            device=device,
+            requires_grad=requires_grad,
+        )
     else:
-        tensor = make_wrapper(TraceTensor, shape, strides=stride, dtype=dtype, device=device,
-                              requires_grad=requires_grad)
+        tensor = make_wrapper(
+            TraceTensor, shape, strides=stride, dtype=dtype, device=device, requires_grad=requires_grad
+        )
     tensor._s = None
     tensor._v = None
     return tensor

@@ -26,10 +26,38 @@ from .tensor import Storage, TraceTensor, ViewStep, make_root, make_value, make_
 
 aten = torch.ops.aten
 # Names that generated Python must not hide: torch.fx would rename such a node, and then clash with ours.
-_TAKEN_NAMES = frozenset({*dir(builtins), *keyword.kwlist, "inf", "nan", "torch", "device", "NoneType", "self", "fx_pytree",
-                          "pytree", "math", "operator"})
-_ATOMS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format,
-                    complex, torch.Size, torch.Generator})
+_TAKEN_NAMES = frozenset(
+    {
+        *dir(builtins),
+        *keyword.kwlist,
+        "inf",
+        "nan",
+        "torch",
+        "device",
+        "NoneType",
+        "self",
+        "fx_pytree",
+        "pytree",
+        "math",
+        "operator",
+    }
+)
+_ATOMS = frozenset(
+    {
+        int,
+        float,
+        bool,
+        str,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        complex,
+        torch.Size,
+        torch.Generator,
+    }
+)
 
 
 def _is_complete(metas: Any) -> bool:
@@ -119,8 +147,9 @@ class Tracer(DispatchMode):
         device = args[0].meta["val"].device
         shape = tuple(like.shape)
         args = tuple(self.lower(a) if type(a) not in _ATOMS and not isinstance(a, fx.Node) else a for a in args)
-        return self.record(op_info.lookup(func).base, func, args, kwargs,
-                           make_value(shape, tuple(like.stride), like.dtype, device))
+        return self.record(
+            op_info.lookup(func).base, func, args, kwargs, make_value(shape, tuple(like.stride), like.dtype, device)
+        )
 
     def lower(self, value: Any) -> Any:
         """Graph argument for a Python argument."""
@@ -236,8 +265,9 @@ class Tracer(DispatchMode):
         if isinstance(meta, tuple) and is_single(meta):
             node = self.record(info.base, info.func, graph_args, graph_kwargs, make_value(*meta))
             return self.fresh(node, meta)
-        node = self.record(info.base, info.func, graph_args, graph_kwargs,
-                           [None if m is None else make_value(*m) for m in meta])
+        node = self.record(
+            info.base, info.func, graph_args, graph_kwargs, [None if m is None else make_value(*m) for m in meta]
+        )
         results = []
         for i, m in enumerate(meta):
             if m is None:
@@ -284,8 +314,13 @@ class Tracer(DispatchMode):
             results.append(self._view_result(storage, step, item, start + item.storage_offset()))
             steps.append(step)
         lowered = tuple(self.lower(a) for a in rest)
-        node = self.record(info.base, func, (self.read(parent), *lowered), kwargs,
-                           [make_value(t.shape, t.stride(), t.dtype, t.device) for t in results])
+        node = self.record(
+            info.base,
+            func,
+            (self.read(parent), *lowered),
+            kwargs,
+            [make_value(t.shape, t.stride(), t.dtype, t.device) for t in results],
+        )
         for i, step in enumerate(steps):
             step.node = self.record("getitem", operator.getitem, (node, i), {}, node.meta["val"][i])
             step.gen = storage.gen
@@ -296,8 +331,9 @@ class Tracer(DispatchMode):
         step.stride = result.stride()
         step.dtype = result.dtype
         step.offset = offset
-        tensor = make_wrapper(TraceTensor, step.shape, strides=step.stride, storage_offset=offset, dtype=step.dtype,
-                              device=storage.device)
+        tensor = make_wrapper(
+            TraceTensor, step.shape, strides=step.stride, storage_offset=offset, dtype=step.dtype, device=storage.device
+        )
         tensor._s = storage
         tensor._v = step
         return tensor
@@ -310,7 +346,7 @@ class Tracer(DispatchMode):
             raise UnsupportedError(f"{info.func} has no functional form")
         targets = args[0]
         if len(args) < len(info.fill):
-            args = (*args, *info.fill[len(args):])
+            args = (*args, *info.fill[len(args) :])
         pure = op_info.lookup(functional)
         if isinstance(targets, (list, tuple)):
             metas = self.results(pure, args, kwargs)
@@ -349,8 +385,13 @@ class Tracer(DispatchMode):
         if kwargs.get("generator") is not None:
             raise UnsupportedError("a random op with a generator of its own")
         lower = self.lower
-        return self.record(info.base, info.func, tuple([lower(a) for a in args]),
-                           {k: lower(v) for k, v in kwargs.items()} if kwargs else kwargs, val)
+        return self.record(
+            info.base,
+            info.func,
+            tuple([lower(a) for a in args]),
+            {k: lower(v) for k, v in kwargs.items()} if kwargs else kwargs,
+            val,
+        )
 
     def store(self, target: TraceTensor, node: fx.Node, meta: tuple) -> None:
         """Write a computed value into a tensor's memory, with eager's checks and conversion."""
@@ -359,13 +400,22 @@ class Tracer(DispatchMode):
     def _store(self, target: TraceTensor, node: fx.Node, meta: tuple) -> None:
         shape, stride, dtype, device = meta
         if tuple(shape) != tuple(target.shape):
-            raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}")
+            raise RuntimeError(
+                f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+            )
         if dtype is not target.dtype:
             if not torch.can_cast(dtype, target.dtype):
-                raise RuntimeError(f"result type {_type_name(dtype)} can't be cast to the desired output type "
-                                   f"{_type_name(target.dtype)}")
-            node = self.record("to_copy", aten._to_copy.default, (node,), {"dtype": target.dtype},
-                               make_value(shape, stride, target.dtype, device))
+                raise RuntimeError(
+                    f"result type {_type_name(dtype)} can't be cast to the desired output type "
+                    f"{_type_name(target.dtype)}"
+                )
+            node = self.record(
+                "to_copy",
+                aten._to_copy.default,
+                (node,),
+                {"dtype": target.dtype},
+                make_value(shape, stride, target.dtype, device),
+            )
         write(self.emit, target, node, stride)
         step = target._v
         if step is not None and tuple(stride) == tuple(step.stride):
@@ -401,12 +451,29 @@ class Tracer(DispatchMode):
 
 
 def _type_name(dtype: torch.dtype) -> str:
-    names = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
-             "uint8": "Byte", "bool": "Bool", "float16": "Half", "bfloat16": "BFloat16", "complex64": "ComplexFloat",
-             "complex128": "ComplexDouble"}
+    names = {
+        "float32": "Float",
+        "float64": "Double",
+        "int64": "Long",
+        "int32": "Int",
+        "int16": "Short",
+        "int8": "Char",
+        "uint8": "Byte",
+        "bool": "Bool",
+        "float16": "Half",
+        "bfloat16": "BFloat16",
+        "complex64": "ComplexFloat",
+        "complex128": "ComplexDouble",
+    }
     text = str(dtype).removeprefix("torch.")
     return names.get(text, text)
 
 
-_RUN = {PURE: Tracer.run_pure, VIEW: Tracer.run_view, INPLACE: Tracer.run_inplace, OUT: Tracer.run_out,
-        MUTATE: Tracer.run_mutate, COMPOSITE: Tracer.run_composite}
+_RUN = {
+    PURE: Tracer.run_pure,
+    VIEW: Tracer.run_view,
+    INPLACE: Tracer.run_inplace,
+    OUT: Tracer.run_out,
+    MUTATE: Tracer.run_mutate,
+    COMPOSITE: Tracer.run_composite,
+}

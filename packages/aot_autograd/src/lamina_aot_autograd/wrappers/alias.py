@@ -54,5 +54,3 @@ def fill_slots(value: Any, outs: Any, first_value: int) -> Any:
 def describe(recipe: tuple[ViewRecipe, ...]) -> str:
     """The chain as text, for generated code's comments."""
     return "".join(f".{r.func._schema.name.split('::')[-1]}{r.args}" for r in recipe) or "(itself)"
-
-

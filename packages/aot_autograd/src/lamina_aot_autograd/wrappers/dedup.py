@@ -1,6 +1,7 @@
 """Inputs that share memory: finding them, and the one base tensor that stands for them in a traced graph.
 
-Only groups with a written member matter. Such a group enters the graph as one input, its synthetic base; the members are
+Only groups with a written member matter. Such a group enters the graph as one input, its synthetic base; the members
+are
 views of it. Where autograd is involved the base must be a tensor that autograd already knows (a member, or the members'
 own `_base`), because only then does a write to it reach every member's history.
 """
@@ -19,7 +20,8 @@ from ..errors import UnsupportedError
 
 @dataclasses.dataclass(frozen=True)
 class AliasGroup:
-    """members: placeholder positions. kind: "member" (the base is input `source`), "base" (it is that input's `_base`) or
+    """members: placeholder positions. kind: "member" (the base is input `source`), "base" (it is that input's
+    `_base`) or
     "flat" (a 1-d view of that input's storage). views: position -> None (is the base) or (size, stride, offset)."""
 
     members: tuple[int, ...]
@@ -117,8 +119,9 @@ def _make_group(args: Sequence[Any], members: list[int]) -> AliasGroup:
     for i in members:
         root = args[i]
         if all(t is root or t._base is root for t in tensors):
-            return AliasGroup(tuple(members), "member", i,
-                              {j: None if args[j] is root else _geometry(args[j]) for j in members})
+            return AliasGroup(
+                tuple(members), "member", i, {j: None if args[j] is root else _geometry(args[j]) for j in members}
+            )
     root = first._base
     if root is not None and all(t._base is root for t in tensors):
         return AliasGroup(tuple(members), "base", members[0], {j: _geometry(args[j]) for j in members})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-
-
 import torch
 
 from .._torch import set_version_counter
