@@ -27,14 +27,14 @@ def aot_compile(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
     *,
-    forward_compiler: Callable | None = None,
-    backward_compiler: Callable | None = None,
-    inference_compiler: Callable | None = None,
+    forward_compiler: Callable[..., Any] | None = None,
+    backward_compiler: Callable[..., Any] | None = None,
+    inference_compiler: Callable[..., Any] | None = None,
     partitioner: Any = None,
     decompositions: Any = None,
     memory_budget: float | None = None,
     name: str = "graph",
-) -> Callable:
+) -> Callable[..., Any]:
     """Compile a captured graph: `callable(*inputs) -> outputs`, with eager's results, mutations, aliases and gradients.
 
     gm: FX graph of torch functions; placeholders are tensors and ints. example_inputs: tensors like the actual inputs
@@ -60,9 +60,9 @@ class Options:
 
     def __init__(
         self,
-        forward_compiler: Callable | None,
-        backward_compiler: Callable | None,
-        inference_compiler: Callable | None,
+        forward_compiler: Callable[..., Any] | None,
+        backward_compiler: Callable[..., Any] | None,
+        inference_compiler: Callable[..., Any] | None,
         partitioner: Any,
         decompositions: Any,
         memory_budget: float | None,
@@ -78,17 +78,17 @@ class Options:
         self.name = name
 
     @staticmethod
-    def _with_rewrite(compiler: Callable, decompositions: Any) -> Callable:
+    def _with_rewrite(compiler: Callable[..., Any], decompositions: Any) -> Callable[..., Any]:
         if decompositions is None or isinstance(decompositions, dict):
             return compiler
 
-        def rewrite_and_compile(gm: fx.GraphModule, fakes: Sequence[Any]) -> Callable:
+        def rewrite_and_compile(gm: fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
             return compiler(decompositions(gm), fakes)
 
         return rewrite_and_compile
 
 
-def compile_graph(gm: fx.GraphModule, examples: list[Any], options: Options) -> Callable:
+def compile_graph(gm: fx.GraphModule, examples: list[Any], options: Options) -> Callable[..., Any]:
     """aot_compile with its options bundled; splits the graph where nodes need real tensors."""
     from .split import compile_split, lift_attributes
 
@@ -111,7 +111,7 @@ def compile_graph(gm: fx.GraphModule, examples: list[Any], options: Options) -> 
         return eager_call(gm, error)
 
 
-def _with_extra_inputs(inner: Callable, extra: list[Any]) -> Callable:
+def _with_extra_inputs(inner: Callable[..., Any], extra: list[Any]) -> Callable[..., Any]:
     values = tuple(extra)
 
     def call(*args: Any) -> Any:
@@ -123,7 +123,7 @@ def _with_extra_inputs(inner: Callable, extra: list[Any]) -> Callable:
     return call
 
 
-def eager_call(gm: fx.GraphModule, error: Exception) -> Callable:
+def eager_call(gm: fx.GraphModule, error: Exception) -> Callable[..., Any]:
     """The graph in eager, with the reason. In strict mode an unexpected error is raised once eager has gone well."""
     report("fallback", {"reason": str(error), "error": error, "graph": gm})
     unexpected = not isinstance(error, TraceError)
@@ -148,10 +148,10 @@ class _Entries:
         self.gm = gm
         self.options = options
         self.mutated: set[int] = set()
-        self.entries: dict[tuple, Callable] = {}
+        self.entries: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self.constants: list[int] = []
 
-    def build(self, examples: list[Any]) -> Callable:
+    def build(self, examples: list[Any]) -> Callable[..., Any]:
         groups: list[AliasGroup] = []
         joint = self._trace(examples, ())
         self._note_mutated(joint)
@@ -174,7 +174,7 @@ class _Entries:
             return first
         return self._checked(first, tensors, groups, tuple(examples[i] for i in self.constants))
 
-    def _key(self, groups: Sequence[AliasGroup], args: Sequence[Any]) -> tuple:
+    def _key(self, groups: Sequence[AliasGroup], args: Sequence[Any]) -> tuple[Any, ...]:
         return (torch.is_grad_enabled(), tuple(g.key() for g in groups), tuple(args[i] for i in self.constants))
 
     def _note_mutated(self, joint: JointGraph) -> None:
@@ -183,7 +183,7 @@ class _Entries:
     def _trace(self, examples: list[Any], groups: Sequence[AliasGroup]) -> JointGraph:
         return trace_joint(self.gm, examples, decompositions=self.options.decompositions, groups=groups)
 
-    def _compile(self, joint: JointGraph, groups: Sequence[AliasGroup]) -> Callable:
+    def _compile(self, joint: JointGraph, groups: Sequence[AliasGroup]) -> Callable[..., Any]:
         options = self.options
         autocast = is_any_autocast_enabled()
         parts: Partition | None = None
@@ -211,7 +211,7 @@ class _Entries:
         call.reason = None  # type: ignore[attr-defined]
         return call
 
-    def _checked(self, first: Callable, tensors: list[int], groups: list[AliasGroup], constants: tuple) -> Callable:
+    def _checked(self, first: Callable[..., Any], tensors: list[int], groups: list[AliasGroup], constants: tuple[Any, ...]) -> Callable[..., Any]:
         separate = not groups
         watched = bool(self.mutated) and len(tensors) > 1
         positions = tuple(tensors)
@@ -232,16 +232,11 @@ class _Entries:
         call.source = getattr(first, "source", None)  # type: ignore[attr-defined]
         call.reason = None  # type: ignore[attr-defined]
         call.entries = self.entries  # type: ignore[attr-defined]
-        call.aliasing_assumptions = (
-            tuple(  # type: ignore[attr-defined]
-                (i, j) for i in sorted(self.mutated) for j in positions if i != j
-            )
-            if separate
-            else ()
-        )
+        pairs = [(i, j) for i in sorted(self.mutated) for j in positions if i != j] if separate else []
+        call.aliasing_assumptions = tuple(pairs)  # type: ignore[attr-defined]
         return call
 
-    def _find(self, args: tuple) -> Callable:
+    def _find(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         """The entry for these inputs; traced now if it is the first with this pattern."""
         try:
             groups = find_groups(args, self.mutated)

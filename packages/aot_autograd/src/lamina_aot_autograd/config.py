@@ -74,7 +74,7 @@ def patch(**changes: Any) -> Iterator[Config]:
         _current.reset(token)
 
 
-def cache_key() -> tuple:
+def cache_key() -> tuple[Any, ...]:
     """The values that change what is compiled."""
     config = get()
     return tuple((f.name, getattr(config, f.name)) for f in dataclasses.fields(Config) if f.metadata["in_cache_key"])
