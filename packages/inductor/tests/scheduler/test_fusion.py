@@ -177,3 +177,25 @@ def test_memory_is_reused():
         y = t.exp(t.neg(t.mm(t.mul(y, 0.01), x)))
     program = run(t.finish(y), [x], rtol=1e-3, atol=1e-3).program
     assert program.peak_bytes <= 4 * 64 * 64 * 4
+
+
+@targets
+def test_small_independent_kernels_with_equal_loops_share_one(target):
+    xs = [torch.randn(40) for _ in range(6)]
+    gs = [torch.randn(40) for _ in range(6)]
+    t = Tracer(*xs, *gs)
+    outs = [t.sub(x, t.mul(g, 0.1)) for x, g in zip(xs, gs, strict=True)]
+    compiled = run(t.finish(*outs), [*xs, *gs], target)
+    assert len(compiled.kernels) == 1
+
+
+@targets
+def test_small_dependent_kernels_keep_their_order(target):
+    x, w = torch.randn(6, 6), torch.randn(6, 6)
+    t = Tracer(x, w)
+    a = t.exp(x)
+    m = t.mm(a, w)
+    b = t.tanh(w)
+    c = t.mul(m, b)
+    d = t.mm(c, b)
+    run(t.finish(t.neg(d), a, c), [x, w], target, rtol=1e-4, atol=1e-4)

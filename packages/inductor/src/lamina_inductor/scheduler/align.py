@@ -91,8 +91,10 @@ def _divides(a: Expr, b: Expr) -> bool:
     return q * a == b
 
 
-def add_node(group: Group, node: LoopNode) -> Group:
-    """A new group with `node` appended; raises Mismatch with the reason."""
+def add_node(group: Group, node: LoopNode, together: bool = False) -> Group:
+    """A new group with `node` appended; raises Mismatch with the reason. With `together`, loops are paired by their
+    sizes when the
+    two have no buffer in common."""
     if group.extern is not None or group.isolated:
         raise Mismatch("extern call or scatter")
     if any(v.kind == "serial" for v in node.outer):
@@ -101,7 +103,7 @@ def add_node(group: Group, node: LoopNode) -> Group:
     n_side = _Side([*node.outer, *node.inner])
     common = [x for x in node.reads if x in group.writes]
     common += [x for x in node.reads if x in group.reads and x not in group.writes]
-    if not common:
+    if not common and not together:
         raise Mismatch("no buffer in common")
     pairs: list[tuple[str, str]] = []
     done = False
@@ -119,7 +121,7 @@ def add_node(group: Group, node: LoopNode) -> Group:
         done = True
         if not g_side.open and not n_side.open:
             break
-    if not done and (g_side.open or n_side.open):
+    if not done and not together and (g_side.open or n_side.open):
         raise Mismatch("no affine access in common")
     if g_side.open and n_side.open:
         a = [(ZERO, name) for name in reversed(list(g_side.open))]

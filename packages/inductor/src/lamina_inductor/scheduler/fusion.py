@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
+from ..index import product
 from ..ir.extern import ExternNode
 from ..ir.loops import LoopNode
 from .align import Mismatch, add_node
@@ -21,6 +22,7 @@ from .nodes import Group, group_of
 MAX_OPS = 600
 MAX_BUFFERS = 48
 MAX_SIBLINGS = 3
+SMALL = 8192
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Fusion:
         self.readers: dict[str, list[int]] = {}
         self.deps: list[set[int]] = []
         self._last_effect: int | None = None
+        self._logged: set[Refusal] = set()
 
     def run(self) -> list[Group]:
         """All groups; their order is not yet an execution order."""
@@ -52,6 +55,7 @@ class Fusion:
             self._place(node)
         if self.config.fusion:
             self._merge_groups()
+            self._merge_small()
         return [g for g in self.groups if g is not None]
 
     # ---- first pass
@@ -163,7 +167,24 @@ class Fusion:
                     break
                 self._refuse(first, g.members[0].node, reason)
 
-    def _try_merge(self, c: int, h: int) -> str | None:
+    def _merge_small(self) -> None:
+        """Puts small independent pointwise groups with equal loops into one kernel: what they cost is mostly the launch."""
+        open_groups: dict[tuple, int] = {}
+        for h, g in enumerate(self.groups):
+            if g is None or g.extern is not None or g.isolated or g.inner:
+                continue
+            sizes = tuple(v.size for v in g.outer)
+            numel = product(sizes)
+            if not numel.is_const or int(numel) > SMALL:
+                continue
+            c = open_groups.get(sizes)
+            if c is not None and self.groups[c] is not None:
+                apart = not self.ancestors[h] >> c & 1 and not self.ancestors[c] >> h & 1
+                if apart and self._try_merge(c, h, together=True) is None:
+                    continue
+            open_groups[sizes] = h
+
+    def _try_merge(self, c: int, h: int, together: bool = False) -> str | None:
         first, second = self.groups[c], self.groups[h]
         assert first is not None and second is not None
         if first.ops + second.ops > MAX_OPS or len(first.reads) + len(second.reads) > MAX_BUFFERS:
@@ -174,7 +195,7 @@ class Fusion:
         merged = first
         try:
             for m in second.members:
-                merged = add_node(merged, m.node)
+                merged = add_node(merged, m.node, together)
         except Mismatch as mismatch:
             return str(mismatch)
         if any(len(self.writers.get(x, ())) > 1 for x in first.writes if x in second.reads):
@@ -194,4 +215,7 @@ class Fusion:
     def _refuse(self, a: Group | None, node: LoopNode, reason: str) -> None:
         if a is not None and reason not in ("merged away",):
             left = a.origins[-1] if a.origins else "?"
-            self.log.append(Refusal(left, node.origins[-1] if node.origins else "?", reason))
+            refusal = Refusal(left, node.origins[-1] if node.origins else "?", reason)
+            if refusal not in self._logged:
+                self._logged.add(refusal)
+                self.log.append(refusal)
