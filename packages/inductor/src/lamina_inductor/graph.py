@@ -286,7 +286,7 @@ class GraphLowering:
         b = self.builder()
         where, value = body(b, tuple(loop_index(v) for v in loops))
         b.store(name, layout.index(where), value, mode)
-        self._add(LoopNode(k, loops, (), b.ops, [], self._origins()))
+        self._add(LoopNode(k, loops, (), b.ops, [], self._origins(), True))
         return self.stored(meta, name, layout)
 
     # ---- the walk ----

@@ -25,6 +25,15 @@ def test_cat_of_many_and_empty(target):
 
 
 @targets
+def test_parts_of_equal_size_share_a_kernel(target):
+    x, y, z = torch.randn(4, 8), torch.randn(4, 8), torch.randn(4, 8)
+    t = Tracer(x, y, z)
+    c = t.cat((x, t.exp(y), z), 1)
+    compiled = run(t.finish(c, t.sum(c, (1,), torch.float32), t.cat((x, t.neg(x)), 0)), [x, y, z], target)
+    assert len(compiled.kernels) == 2
+
+
+@targets
 def test_cat_channels_last(target):
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     t = Tracer(x)

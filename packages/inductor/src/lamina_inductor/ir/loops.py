@@ -192,7 +192,9 @@ def wrap_integer(value: int, dtype: torch.dtype) -> int:
 
 @dataclass(eq=False)
 class LoopNode:
-    """One realised computation. `index` is its place in the graph's order; `origins` the graph nodes in it."""
+    """One realised computation. `index` is its place in the graph's order; `origins` the graph nodes in it; `updates`: it
+    changes a buffer that earlier nodes have written (scatter), whereas several other nodes that write one buffer write
+    different parts of it (concatenation)."""
 
     index: int
     outer: tuple[LoopVar, ...]
@@ -200,6 +202,7 @@ class LoopNode:
     body: list[Op]
     tail: list[Op]
     origins: tuple[str, ...] = ()
+    updates: bool = False
     reads: dict[str, list[Op]] = field(default_factory=dict)
     writes: dict[str, list[Op]] = field(default_factory=dict)
 

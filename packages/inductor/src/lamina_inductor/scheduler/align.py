@@ -97,7 +97,7 @@ def add_node(group: Group, node: LoopNode, together: bool = False) -> Group:
     two have no buffer in common."""
     if group.extern is not None or group.isolated:
         raise Mismatch("extern call or scatter")
-    if any(v.kind == "serial" for v in node.outer):
+    if node.updates:
         raise Mismatch("scatter")
     g_side = _Side([*group.outer, *group.inner])
     n_side = _Side([*node.outer, *node.inner])
@@ -242,7 +242,7 @@ def _level(group: Group, node: LoopNode, mapping: dict[str, Expr], scalar: bool)
                 raise Mismatch(f"reads {x} at another position than it is written")
         level = max(level, w.level + 1 if w.scalar and not scalar else w.level)
     for x in node.writes:
-        if x in group.reads or x in group.writes:
+        if x in group.reads:
             raise Mismatch(f"writes {x}, which the group uses")
     if level > MAX_LEVELS:
         raise Mismatch("too many phases")

@@ -46,6 +46,7 @@ class Fusion:
         self.writers: dict[str, list[int]] = {}
         self.readers: dict[str, list[int]] = {}
         self.deps: list[set[int]] = []
+        self.parts: dict[str, int] = {}  # how many nodes write a buffer
         self._last_effect: int | None = None
         self._logged: set[Refusal] = set()
 
@@ -64,8 +65,9 @@ class Fusion:
         deps: set[int] = set()
         for x in node.reads:
             deps.update(self.writers.get(x, ()))
-        for x in node.writes:  # several nodes write one buffer (concatenation, scatter): keep their order
-            deps.update(self.writers.get(x, ()))
+        if getattr(node, "updates", False):
+            for x in node.writes:
+                deps.update(self.writers.get(x, ()))
         if isinstance(node, ExternNode) and node.effect and self._last_effect is not None:
             deps.add(self._last_effect)
         return deps
@@ -73,7 +75,7 @@ class Fusion:
     def _place(self, node: Any) -> None:
         deps = self._deps_of(node)
         if isinstance(node, LoopNode) and self.config.fusion:
-            multi = {x for x in node.reads if len(self.writers.get(x, ())) > 1}
+            multi = {x for x in node.reads if self.parts.get(x, 0) > 1}
             candidates = sorted((d for d in deps), reverse=True)
             seen = set(candidates)
             for x in node.reads:
@@ -107,6 +109,7 @@ class Fusion:
             if k not in at:
                 at.append(k)
         for x in node.writes:
+            self.parts[x] = self.parts.get(x, 0) + 1
             at = self.writers.setdefault(x, [])
             if k not in at:
                 at.append(k)
@@ -198,7 +201,7 @@ class Fusion:
                 merged = add_node(merged, m.node, together)
         except Mismatch as mismatch:
             return str(mismatch)
-        if any(len(self.writers.get(x, ())) > 1 for x in first.writes if x in second.reads):
+        if any(self.parts.get(x, 0) > 1 for x in first.writes if x in second.reads):
             return "written in parts"
         self.groups[c], self.groups[h] = merged, None
         self._depend(c, self.deps[h], added)

@@ -104,7 +104,7 @@ def group_of(node: LoopNode) -> Group:
     inner = [renamed[v.name] for v in node.inner if not v.size == 1] or [renamed[v.name] for v in node.inner[:1]]
     g = Group(outer, inner, [Member(node, mapping, 0, False)])
     add_accesses(g, g.members[0])
-    g.isolated = any(v.kind == "serial" for v in node.outer) or any(
+    g.isolated = node.updates or any(
         op.args[3] is not None or any(s.startswith("ind") for s in op.args[1].syms)
         for ops in node.writes.values()
         for op in ops
