@@ -171,7 +171,7 @@ class Fusion:
                 self._refuse(first, g.members[0].node, reason)
 
     def _merge_small(self) -> None:
-        """Puts small independent pointwise groups with equal loops into one kernel: what they cost is mostly the launch."""
+        """Puts small independent pointwise groups with equal loops into one kernel: they cost mostly the launch."""
         open_groups: dict[tuple, int] = {}
         for h, g in enumerate(self.groups):
             if g is None or g.extern is not None or g.isolated or g.inner:
