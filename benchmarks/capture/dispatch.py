@@ -13,8 +13,9 @@ import json
 import statistics
 import time
 
-import lamina_dynamo
 import torch
+
+import lamina_dynamo
 
 
 def null_backend(gm, example_inputs):
@@ -79,7 +80,10 @@ def main():
                 torch._dynamo.reset()
                 theirs = nanoseconds(torch.compile(fn, backend=null_backend), x)
                 rows.append({"what": f"{kind} {n}", "ours_ns": ours, "torch_ns": theirs, "ratio": ours / theirs})
-                print(f"{kind:7s} {n:4d} tensors: ours {ours:9.0f} ns, torch.compile {theirs:9.0f} ns, ratio {ours / theirs:.3f}", flush=True)
+                print(
+                    f"{kind:7s} {n:4d} tensors: ours {ours:9.0f} ns, torch.compile {theirs:9.0f} ns, ratio {ours / theirs:.3f}",
+                    flush=True,
+                )
 
     def outside(x):
         return x
@@ -92,8 +96,17 @@ def main():
     compiled = lamina_dynamo.optimize("eager")(lambda x: x + 1)
     compiled(torch.ones(1))
     after = nanoseconds(loop, 1) / 100
-    rows.append({"what": "call outside compiled regions", "before_ns": plain, "after_ns": after, "hook_installed": lamina_dynamo._eval_frame.is_installed()})
-    print(f"a call outside compiled regions: {plain:.1f} ns before anything was compiled, {after:.1f} ns after (hook installed: {lamina_dynamo._eval_frame.is_installed()})")
+    rows.append(
+        {
+            "what": "call outside compiled regions",
+            "before_ns": plain,
+            "after_ns": after,
+            "hook_installed": lamina_dynamo._eval_frame.is_installed(),
+        }
+    )
+    print(
+        f"a call outside compiled regions: {plain:.1f} ns before anything was compiled, {after:.1f} ns after (hook installed: {lamina_dynamo._eval_frame.is_installed()})"
+    )
     if args.json:
         with open(args.json, "w") as out:
             json.dump(rows, out, indent=1)

@@ -1,4 +1,6 @@
-"""Builds the C extension of lamina-dynamo: as a hatchling build hook for wheels, and in place next to the sources when run as a script."""
+"""Builds the C extension of lamina-dynamo: as a hatchling build hook for wheels, and in place next to the sources
+when run as a script.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,42 @@ NAME = "_eval_frame"
 
 
 def build(package: str, target_dir: str) -> str:
-    """Compile the extension for the running Python from the sources in ``package``; the path of the library made in ``target_dir``."""
+    """Compile the extension for the running Python from the sources in ``package``; the path of the library made in
+    ``target_dir``.
+    """
     suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
     target = os.path.join(target_dir, NAME + suffix)
     inputs = [os.path.join(package, name) for name in SOURCES + HEADERS]
-    if os.path.exists(target) and all(os.path.getmtime(i) <= os.path.getmtime(target) for i in [*inputs, os.path.abspath(__file__)]):
+    if os.path.exists(target) and all(
+        os.path.getmtime(i) <= os.path.getmtime(target) for i in [*inputs, os.path.abspath(__file__)]
+    ):
         return target
     paths = sysconfig.get_paths()
     includes = sorted({paths["include"], paths["platinclude"]})
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    flags = ["-O2", "-g0", "-DNDEBUG", "-fPIC", "-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wno-missing-field-initializers"]
+    flags = [
+        "-O2",
+        "-g0",
+        "-DNDEBUG",
+        "-fPIC",
+        "-std=gnu11",
+        "-fvisibility=hidden",
+        "-fno-strict-aliasing",
+        "-Wno-missing-field-initializers",
+    ]
     link = ["-shared"]
     if sys.platform == "darwin":
         link = ["-bundle", "-undefined", "dynamic_lookup"]
     scratch = f"{target}.{os.getpid()}.tmp"
-    command = [*compiler, *flags, *[f"-I{i}" for i in includes], *[os.path.join(package, s) for s in SOURCES], *link, "-o", scratch]
+    command = [
+        *compiler,
+        *flags,
+        *[f"-I{i}" for i in includes],
+        *[os.path.join(package, s) for s in SOURCES],
+        *link,
+        "-o",
+        scratch,
+    ]
     if sys.platform.startswith("linux"):
         command.append("-ldl")
     try:

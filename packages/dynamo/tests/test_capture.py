@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import lamina_dynamo
 import pytest
 import torch
+
+import lamina_dynamo
 
 
 def helper(x):

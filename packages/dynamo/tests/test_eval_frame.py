@@ -9,9 +9,10 @@ import sys
 import threading
 import weakref
 
-import lamina_dynamo
 import pytest
 import torch
+
+import lamina_dynamo
 from lamina_dynamo import _eval_frame, cache, convert_frame
 from lamina_dynamo.guards import Guard
 from lamina_dynamo.source import LocalSource
@@ -318,7 +319,9 @@ def test_fork_in_and_after_a_compiled_call():
 
     pid, value = stand_in(answer_1042)(f)(1)
     if pid == 0:
-        os._exit(0 if value == 1043 and stand_in(answer_1042)(lambda: 42)() == 1042 and not _eval_frame.is_installed() else 1)
+        os._exit(
+            0 if value == 1043 and stand_in(answer_1042)(lambda: 42)() == 1042 and not _eval_frame.is_installed() else 1
+        )
     assert value == 1043 and os.waitpid(pid, 0)[1] == 0
 
 

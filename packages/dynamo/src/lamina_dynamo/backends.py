@@ -1,6 +1,7 @@
 """Backends: what turns a captured graph into a callable, `backend(gm, example_inputs) -> callable(*inputs) -> tuple`.
 
-They are known by name (registered here or by another package through the entry point group ``lamina.backends``) or passed as objects;
+They are known by name (registered here or by another package through the entry point group ``lamina.backends``) or
+passed as objects;
 two compiled functions share compiled frames only if their backends are the same object.
 """
 
@@ -25,7 +26,8 @@ def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[.
 
 
 def register_backend(name: str | None = None, backend: Backend | None = None) -> Any:
-    """Give a backend a name: ``register_backend("mine", fn)``, or as a decorator, ``@register_backend`` or ``@register_backend("mine")``.
+    """Give a backend a name: ``register_backend("mine", fn)``, or as a decorator, ``@register_backend`` or
+    ``@register_backend("mine")``.
 
     Raises ValueError if another backend has the name already.
     """

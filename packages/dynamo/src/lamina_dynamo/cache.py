@@ -1,7 +1,9 @@
 """Who owns compiled frames.
 
-The entries themselves hang on code objects, in C. An entry lives as long as an `Owner` that used it, and an owner lives as long as what
-was compiled: the function, the bound object or the module given to `optimize`. So compiled code goes with the function it was made for, and
+The entries themselves hang on code objects, in C. An entry lives as long as an `Owner` that used it, and an owner
+lives as long as what
+was compiled: the function, the bound object or the module given to `optimize`. So compiled code goes with the
+function it was made for, and
 compiling the same function again finds what is there.
 """
 
@@ -14,7 +16,16 @@ from typing import Any
 
 from . import _eval_frame
 
-__all__ = ["anchor_of", "hit_count", "new_owner", "owner_for", "owners_of", "remember_marked", "reset", "reset_hit_count"]
+__all__ = [
+    "anchor_of",
+    "hit_count",
+    "new_owner",
+    "owner_for",
+    "owners_of",
+    "remember_marked",
+    "reset",
+    "reset_hit_count",
+]
 
 _lock = threading.RLock()
 _owners: dict[int, tuple[Any, dict[Any, Any]]] = {}
@@ -23,7 +34,9 @@ _marked: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
 
 def anchor_of(fn: Any) -> Any:
-    """The object whose life bounds that of the compiled code: the object of a bound method, otherwise the callable itself."""
+    """The object whose life bounds that of the compiled code: the object of a bound method, otherwise the callable
+    itself.
+    """
     return fn.__self__ if isinstance(fn, types.MethodType) else fn
 
 

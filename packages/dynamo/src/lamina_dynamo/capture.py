@@ -1,7 +1,8 @@
-"""`capture`: run a function once with capture on and keep all that was learned, for analysis tools; `explain`: the same as text.
+"""`capture`: run a function once with capture on and keep all that was learned, for analysis tools; `explain`: the
+same as text.
 
-    record = lamina_dynamo.capture(fn)(*args)
-    record.graphs[0].gm.print_readable(); print(record); open("capture.html", "w").write(record.html())
+record = lamina_dynamo.capture(fn)(*args)
+record.graphs[0].gm.print_readable(); print(record); open("capture.html", "w").write(record.html())
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ __all__ = ["Capture", "CapturedBreak", "CapturedFrame", "CapturedGraph", "captur
 
 @dataclasses.dataclass(frozen=True)
 class CapturedGraph:
-    """One graph. ``gm``: the GraphModule; ``example_inputs``: metadata of its inputs as text; ``lines``: ``(file, line)`` of the user's code in it."""
+    """One graph. ``gm``: the GraphModule; ``example_inputs``: metadata of its inputs as text; ``lines``: ``(file,
+    line)`` of the user's code in it.
+    """
 
     gm: torch.fx.GraphModule
     frame: str
@@ -34,7 +37,11 @@ class CapturedGraph:
     @property
     def inputs(self) -> list[str]:
         """One line per input: name, where it comes from, metadata."""
-        return [f"{n.name}: {getattr(n.meta.get('source'), 'name', '?')}: {_describe(n.meta.get('val'))}" for n in self.gm.graph.nodes if n.op == "placeholder"]
+        return [
+            f"{n.name}: {getattr(n.meta.get('source'), 'name', '?')}: {_describe(n.meta.get('val'))}"
+            for n in self.gm.graph.nodes
+            if n.op == "placeholder"
+        ]
 
     @property
     def lines(self) -> set[tuple[str, int]]:
@@ -112,16 +119,23 @@ class Capture:
 
     def text(self) -> str:
         """Everything, readable."""
-        out = [f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards in {len(self.frames)} frames"]
+        out = [
+            f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards in {len(self.frames)} frames"
+        ]
         for frame in self.frames:
-            out.append(f"\nframe {frame.name}, {frame.seconds * 1e3:.1f} ms" + (f": runs as it is ({frame.skipped})" if frame.skipped else ""))
+            out.append(
+                f"\nframe {frame.name}, {frame.seconds * 1e3:.1f} ms"
+                + (f": runs as it is ({frame.skipped})" if frame.skipped else "")
+            )
             for graph in frame.graphs:
                 ops = sum(n.op.startswith("call") for n in graph.gm.graph.nodes)
                 out.append(f"  graph {graph.number}: {ops} operations, inputs:")
                 out.extend(f"    {line}" for line in graph.inputs)
                 out.extend("    " + line for line in str(graph.gm.graph).splitlines())
             for broken in frame.breaks:
-                out.append(f"  graph break [{broken.kind}]: {broken.message}\n    {broken.user_line}\n    hint: {broken.hint}")
+                out.append(
+                    f"  graph break [{broken.kind}]: {broken.message}\n    {broken.user_line}\n    hint: {broken.hint}"
+                )
             if frame.guards:
                 out.append("  guards:")
                 out.extend(f"    {g}" for g in frame.guards)
@@ -134,14 +148,19 @@ class Capture:
     __str__ = text
 
     def html(self) -> str:
-        """One self-contained page: source lines coloured by graph, breaks with their hints, guards, bytecode before and after."""
+        """One self-contained page: source lines coloured by graph, breaks with their hints, guards, bytecode before
+        and after.
+        """
         from .report import page
 
         return page(self)
 
 
-def capture(fn: Callable[..., Any], *, backend: Any = eager, fullgraph: bool = False, dynamic: bool | None = None) -> Callable[..., Capture]:
-    """A function that calls ``fn`` with capture on and gives back a `Capture`. Nothing is left behind: its compiled frames are its own.
+def capture(
+    fn: Callable[..., Any], *, backend: Any = eager, fullgraph: bool = False, dynamic: bool | None = None
+) -> Callable[..., Capture]:
+    """A function that calls ``fn`` with capture on and gives back a `Capture`. Nothing is left behind: its compiled
+    frames are its own.
 
     An exception of the call is kept in ``error``, except GraphBreakError under ``fullgraph``, which is raised.
     """
@@ -178,10 +197,18 @@ def _collect(record: Capture, event: observe.Event) -> None:
         name = payload["code"].co_name
         graphs = [CapturedGraph(gm, name, first + i) for i, gm in enumerate(payload["graphs"])]
         breaks = [_break(b) for b in payload["breaks"]]
-        record.frames.append(CapturedFrame(payload["code"], payload["new_code"], [str(g) for g in payload["guards"]], graphs, breaks, event.seconds))
+        record.frames.append(
+            CapturedFrame(
+                payload["code"], payload["new_code"], [str(g) for g in payload["guards"]], graphs, breaks, event.seconds
+            )
+        )
     elif event.name == "frame skipped":
         breaks = [_break(b) for b in payload.get("breaks", ())]
-        record.frames.append(CapturedFrame(payload["code"], None, [], [], breaks, event.seconds, payload["reason"] or "nothing to capture"))
+        record.frames.append(
+            CapturedFrame(
+                payload["code"], None, [], [], breaks, event.seconds, payload["reason"] or "nothing to capture"
+            )
+        )
     elif event.name == "recompile":
         record.recompiles.append(str(payload["reason"]))
 

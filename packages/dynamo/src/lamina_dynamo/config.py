@@ -1,4 +1,6 @@
-"""Settings of this package: one frozen dataclass, read from the environment once, patched for a block of code by `patch`."""
+"""Settings of this package: one frozen dataclass, read from the environment once, patched for a block of code by
+`patch`.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,43 @@ def _field(default: Any, doc: str, env: str | None = None, cache_key: bool = Fal
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Each field carries ``doc``, ``env`` (environment name or None) and ``cache_key`` (does it change what is compiled) as metadata."""
+    """Each field carries ``doc``, ``env`` (environment name or None) and ``cache_key`` (does it change what is
+    compiled) as metadata.
+    """
 
-    strict: bool = _field(False, "raise internal errors instead of running the frame in eager with one warning", "LAMINA_STRICT")
-    logs: str = _field("", "comma-separated: graphs, breaks, guards, recompiles, bytecode, all; printed to stderr", "LAMINA_LOGS")
+    strict: bool = _field(
+        False, "raise internal errors instead of running the frame in eager with one warning", "LAMINA_STRICT"
+    )
+    logs: str = _field(
+        "", "comma-separated: graphs, breaks, guards, recompiles, bytecode, all; printed to stderr", "LAMINA_LOGS"
+    )
     dump_dir: str = _field("", "folder for numbered files of every stage", "LAMINA_DUMP_DIR")
     recompile_limit: int = _field(8, "compiled versions a frame may have before it is generalised or left to eager")
-    dynamic: bool | None = _field(None, "None: sizes, ints and floats become symbolic when they change; True: at once; False: never", cache_key=True)
-    capture_scalar_outputs: bool = _field(False, "item(), tolist(), float(tensor) become symbolic numbers in the graph; otherwise they break it", cache_key=True)
-    capture_dynamic_output_shape: bool = _field(False, "nonzero, masks and unique stay in the graph with sizes unknown before the run; otherwise they break it", cache_key=True)
-    inline_depth: int = _field(256, "calls that are followed into each other before the graph is broken", cache_key=True)
-    max_instructions: int = _field(2_000_000, "instructions followed in one frame (loops unrolled) before the graph is broken", cache_key=True)
+    dynamic: bool | None = _field(
+        None,
+        "None: sizes, ints and floats become symbolic when they change; True: at once; False: never",
+        cache_key=True,
+    )
+    capture_scalar_outputs: bool = _field(
+        False,
+        "item(), tolist(), float(tensor) become symbolic numbers in the graph; otherwise they break it",
+        cache_key=True,
+    )
+    capture_dynamic_output_shape: bool = _field(
+        False,
+        "nonzero, masks and unique stay in the graph with sizes unknown before the run; otherwise they break it",
+        cache_key=True,
+    )
+    inline_depth: int = _field(
+        256, "calls that are followed into each other before the graph is broken", cache_key=True
+    )
+    max_instructions: int = _field(
+        2_000_000, "instructions followed in one frame (loops unrolled) before the graph is broken", cache_key=True
+    )
     disabled: bool = _field(False, "compile nothing: every optimised function runs in eager", "LAMINA_DISABLE")
-    verify: bool = _field(False, "check each graph against the contract and each guard program against its Python form", "LAMINA_VERIFY")
+    verify: bool = _field(
+        False, "check each graph against the contract and each guard program against its Python form", "LAMINA_VERIFY"
+    )
 
 
 _TRUE = {"1", "true", "yes", "on"}

@@ -1,7 +1,9 @@
 """From a frame that is about to run to an entry of its code's cache.
 
-The hook calls `Compiler.__call__` when no entry fits. Errors end here: a fault of ours leaves the frame to eager with one warning (or is
-raised: LAMINA_STRICT, fullgraph); a fault of the backend is raised as BackendCompilerFailed; an exception of the program itself never shows
+The hook calls `Compiler.__call__` when no entry fits. Errors end here: a fault of ours leaves the frame to eager
+with one warning (or is
+raised: LAMINA_STRICT, fullgraph); a fault of the backend is raised as BackendCompilerFailed; an exception of the
+program itself never shows
 up here, since translation runs nothing of it: such a frame runs in eager and raises by itself.
 """
 
@@ -41,11 +43,15 @@ _FRUITLESS = 4
 
 
 class EntryInfo:
-    """What is known about an entry: guards (no objects of the program), breaks, original code, seconds, number of graphs."""
+    """What is known about an entry: guards (no objects of the program), breaks, original code, seconds, number of
+    graphs.
+    """
 
     __slots__ = ("breaks", "built", "code", "graphs", "seconds")
 
-    def __init__(self, code: types.CodeType, built: guards_build.BuiltGuards, breaks: list[Any], graphs: int, seconds: float) -> None:
+    def __init__(
+        self, code: types.CodeType, built: guards_build.BuiltGuards, breaks: list[Any], graphs: int, seconds: float
+    ) -> None:
         self.code, self.built, self.breaks, self.graphs, self.seconds = code, built, breaks, graphs, seconds
 
 
@@ -76,7 +82,14 @@ class Compiler:
         return f"Compiler({name_of(self.backend)}, fullgraph={self.fullgraph}, dynamic={self.dynamic})"
 
     def __call__(
-        self, owner: Any, code: types.CodeType, f_locals: dict[str, Any], f_globals: dict[str, Any], f_builtins: Any, closure: Any, misses: list[Any]
+        self,
+        owner: Any,
+        code: types.CodeType,
+        f_locals: dict[str, Any],
+        f_globals: dict[str, Any],
+        f_builtins: Any,
+        closure: Any,
+        misses: list[Any],
     ) -> Any:
         """The entry to run, or None: run the frame in eager."""
         settings = config.get()
@@ -98,7 +111,8 @@ class Compiler:
                 return None  # a frame of the compiler's own that got here by way of a callback
             _thread.busy = 1
             try:
-                # Translation leaves cycles that hold the frame's values. With automatic collection off they are all young, so that they can
+                # Translation leaves cycles that hold the frame's values. With automatic collection off they are all
+                # young, so that they can
                 # be found at the end without looking at the rest of the program's objects.
                 with _young_garbage_collected():
                     scope = Scope(f_locals, f_globals, f_builtins, closure or (), code.co_freevars)
@@ -107,7 +121,15 @@ class Compiler:
                 _thread.busy = 0
 
     # ------------------------------------------------------------------------------------------------------------------
-    def _convert(self, owner: Any, code: types.CodeType, scope: Scope, misses: list[Any], memory: FrameRecord, settings: config.Config) -> Any:
+    def _convert(
+        self,
+        owner: Any,
+        code: types.CodeType,
+        scope: Scope,
+        misses: list[Any],
+        memory: FrameRecord,
+        settings: config.Config,
+    ) -> Any:
         bump("frames")
         self._note_misses(owner, code, scope, misses, memory)
         if memory.compiled >= settings.recompile_limit:
@@ -130,24 +152,35 @@ class Compiler:
         for broken in result.breaks:
             bump("breaks", broken.kind.id)
             if observe.listeners:
-                observe.emit("capture", "graph break", {"code": code, "kind": broken.kind.id, "record": broken, "message": broken.message})
+                observe.emit(
+                    "capture",
+                    "graph break",
+                    {"code": code, "kind": broken.kind.id, "record": broken, "message": broken.message},
+                )
         if self.fullgraph and result.breaks and not all(b.kind.id in _EAGER_KINDS for b in result.breaks):
             broken = next(b for b in result.breaks if b.kind.id not in _EAGER_KINDS)
             raise GraphBreakError(
-                f"graph break under fullgraph=True: {broken.message}", kind=broken.kind.id, user_line=_user_line(broken, code), hint=broken.kind.hint
+                f"graph break under fullgraph=True: {broken.message}",
+                kind=broken.kind.id,
+                user_line=_user_line(broken, code),
+                hint=broken.kind.hint,
             )
         new_code, closed = result.code, not result.has_breaks
         if new_code is None:
             if result.breaks or memory.compiled >= settings.recompile_limit:
                 return self._fruitless(code, memory, result, seconds)
-            # Followed to its end, calls included, and nothing for a backend in it: while the guards hold it runs as it is, and the
+            # Followed to its end, calls included, and nothing for a backend in it: while the guards hold it runs as
+            # it is, and the
             # frames below it need not be looked at either.
             new_code, closed = code, True
         try:
             built = guards_build.build(result.guards, code, scope)
             failed = built.check(scope)
             if failed >= 0:
-                raise InternalError(f"a guard fails on the very inputs it was made from: {built.guards[failed] if built.guards else 'none'}", stage="guards")
+                raise InternalError(
+                    f"a guard fails on the very inputs it was made from: {built.guards[failed] if built.guards else 'none'}",
+                    stage="guards",
+                )
             if settings.verify:
                 self._verify(result, code, built, scope)
             info = EntryInfo(code, built, [b.message for b in result.breaks], len(result.graphs), seconds)
@@ -166,7 +199,15 @@ class Compiler:
         bump("compiled")
         bump("graphs", amount=len(result.graphs))
         if observe.listeners:
-            payload = {"code": code, "new_code": result.code, "guards": built.guards, "graphs": result.graphs, "breaks": result.breaks, "entry": entry, "result": result}
+            payload = {
+                "code": code,
+                "new_code": result.code,
+                "guards": built.guards,
+                "graphs": result.graphs,
+                "breaks": result.breaks,
+                "entry": entry,
+                "result": result,
+            }
             observe.emit("capture", "frame compiled", payload, seconds)
         return entry
 
@@ -175,10 +216,19 @@ class Compiler:
         if translate is None:
             from .translator.translate import translate
         return translate(
-            code, scope.f_locals, scope.f_globals, scope.f_builtins, scope.closure, backend=self.backend, config=settings, frame_state=memory.state
+            code,
+            scope.f_locals,
+            scope.f_globals,
+            scope.f_builtins,
+            scope.closure,
+            backend=self.backend,
+            config=settings,
+            frame_state=memory.state,
         )
 
-    def _note_misses(self, owner: Any, code: types.CodeType, scope: Scope, misses: list[Any], memory: FrameRecord) -> None:
+    def _note_misses(
+        self, owner: Any, code: types.CodeType, scope: Scope, misses: list[Any], memory: FrameRecord
+    ) -> None:
         for entry, index in misses:
             if not entry.program.valid:  # an object it compares with died: it can never fit again
                 entry.unlink()
@@ -190,7 +240,9 @@ class Compiler:
                 record(why)
                 memory.state.recompiles += 1
                 if observe.listeners:
-                    observe.emit("guards", "recompile", {"code": code, "reason": why, "guard": entry.info.built.guards[index]})
+                    observe.emit(
+                        "guards", "recompile", {"code": code, "reason": why, "guard": entry.info.built.guards[index]}
+                    )
                 break
 
     def _may_generalise(self, memory: FrameRecord, settings: config.Config) -> bool:
@@ -200,13 +252,22 @@ class Compiler:
         return True
 
     def _give_up(self, code: types.CodeType, memory: FrameRecord, misses: list[Any], scope: Scope) -> None:
-        why = next((explain_failure(e.info.built.guards[i], scope, code) for e, i in misses if isinstance(e.info, EntryInfo) and i < len(e.info.built.guards)), None)
+        why = next(
+            (
+                explain_failure(e.info.built.guards[i], scope, code)
+                for e, i in misses
+                if isinstance(e.info, EntryInfo) and i < len(e.info.built.guards)
+            ),
+            None,
+        )
         message = f"{_place(code)} was compiled {memory.compiled} times, the limit; with new inputs it runs in eager from now on"
         if self.fullgraph:
             raise RecompileLimitError(
-                f"{_place(code)} was compiled {memory.compiled} times, the limit (config recompile_limit)" + (f"; last reason: {why}" if why else ""),
-                user_line=_place(code), hint=why.hint if why else None,
-            )  # fmt: skip
+                f"{_place(code)} was compiled {memory.compiled} times, the limit (config recompile_limit)"
+                + (f"; last reason: {why}" if why else ""),
+                user_line=_place(code),
+                hint=why.hint if why else None,
+            )
         memory.gave_up = True
         bump("fallbacks")
         if observe.listeners:
@@ -217,7 +278,9 @@ class Compiler:
         memory.fruitless += 1
         bump("skips", result.reason.split("(")[0].strip() or "nothing to capture")
         if observe.listeners:
-            observe.emit("capture", "frame skipped", {"code": code, "reason": result.reason, "breaks": result.breaks}, seconds)
+            observe.emit(
+                "capture", "frame skipped", {"code": code, "reason": result.reason, "breaks": result.breaks}, seconds
+            )
         # Other inputs may give something; after a few attempts the frame is left alone for good.
         if memory.fruitless >= _FRUITLESS and not memory.compiled and not self.fullgraph:
             _mark_skipped(code, result.reason)
@@ -236,8 +299,9 @@ class Compiler:
         warnings.warn(
             f"lamina-dynamo: internal error while compiling {line} (stage {stage}): {type(error).__name__}: {error}. The function runs in eager. "
             "Please report it with the traceback that LAMINA_STRICT=1 gives.",
-            InternalWarning, stacklevel=3,
-        )  # fmt: skip
+            InternalWarning,
+            stacklevel=3,
+        )
 
     def _verify(self, result: Any, code: types.CodeType, built: guards_build.BuiltGuards, scope: Scope) -> None:
         from .guards.kinds import check_guard
@@ -254,7 +318,9 @@ class Compiler:
 
 
 def _forget_trackers(graphs: list[Any]) -> None:
-    """Fake values lead back to the trackers of the translation, and those to the frame's real values: graphs outlive the frame, so cut that."""
+    """Fake values lead back to the trackers of the translation, and those to the frame's real values: graphs outlive
+    the frame, so cut that.
+    """
     nodes = (n for gm in graphs for m in gm.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes)
     for node in nodes:
         value = node.meta.get("val")
@@ -292,7 +358,16 @@ def _user_line(broken: Any, code: types.CodeType) -> str:
 
 
 # Of torch's own Python code only what is made of modules and tensor programs is worth a graph of its own.
-_TORCH_ROOTS = ("torch.nn.", "torch.optim", "torch.distributions", "torch.func", "torch.fft", "torch.functional", "torch.ao.nn", "torch.utils.checkpoint")
+_TORCH_ROOTS = (
+    "torch.nn.",
+    "torch.optim",
+    "torch.distributions",
+    "torch.func",
+    "torch.fft",
+    "torch.functional",
+    "torch.ao.nn",
+    "torch.utils.checkpoint",
+)
 
 
 def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
@@ -305,7 +380,18 @@ def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
 
 
 # Not even what they call: another compiler at work, imports, reports.
-_MACHINERY = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx", "importlib", "_frozen_importlib", "logging", "warnings", "traceback", "linecache")
+_MACHINERY = (
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._functorch",
+    "torch.fx",
+    "importlib",
+    "_frozen_importlib",
+    "logging",
+    "warnings",
+    "traceback",
+    "linecache",
+)
 
 
 def _is_machinery(f_globals: dict[str, Any]) -> bool:

@@ -10,11 +10,17 @@ __all__ = ["bump", "counters", "reset_counters"]
 
 _lock = threading.Lock()
 _totals: collections.Counter[str] = collections.Counter()
-_by_kind: dict[str, collections.Counter[str]] = {"breaks": collections.Counter(), "recompiles": collections.Counter(), "skips": collections.Counter()}
+_by_kind: dict[str, collections.Counter[str]] = {
+    "breaks": collections.Counter(),
+    "recompiles": collections.Counter(),
+    "skips": collections.Counter(),
+}
 
 
 def bump(name: str, key: str | None = None, amount: int = 1) -> None:
-    """Add to a total ("frames", "compiled", "graphs", "fallbacks", ...) or, with ``key``, to an entry of "breaks", "recompiles" or "skips"."""
+    """Add to a total ("frames", "compiled", "graphs", "fallbacks", ...) or, with ``key``, to an entry of "breaks",
+    "recompiles" or "skips".
+    """
     with _lock:
         if key is None:
             _totals[name] += amount
@@ -23,7 +29,8 @@ def bump(name: str, key: str | None = None, amount: int = 1) -> None:
 
 
 def counters() -> dict[str, Any]:
-    """A snapshot: ``frames`` (seen by the translator), ``compiled``, ``graphs``, ``fallbacks``, ``cache_hits``; and dicts ``breaks`` (kind id → number),
+    """A snapshot: ``frames`` (seen by the translator), ``compiled``, ``graphs``, ``fallbacks``, ``cache_hits``; and
+    dicts ``breaks`` (kind id → number),
     ``recompiles`` (guard → number), ``skips`` (reason → number)."""
     from . import cache
 

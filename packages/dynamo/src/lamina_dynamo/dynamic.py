@@ -1,8 +1,11 @@
 """Which sizes, ints and floats become symbolic.
 
-With ``dynamic=None`` the first translation of a frame takes everything as it is; what differs at a later one is symbolic from then on.
-Sizes 0 and 1 are never symbolic on their own: eager broadcasts and lays out such dimensions in another way, so a graph made for "some size"
-would not be right for them. `FrameState` is that memory, one for a frame and owner; `mark_dynamic` and `mark_static` overrule it.
+With ``dynamic=None`` the first translation of a frame takes everything as it is; what differs at a later one is
+symbolic from then on.
+Sizes 0 and 1 are never symbolic on their own: eager broadcasts and lays out such dimensions in another way, so a
+graph made for "some size"
+would not be right for them. `FrameState` is that memory, one for a frame and owner; `mark_dynamic` and `mark_static`
+overrule it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ __all__ = ["FrameState", "mark_dynamic", "mark_static", "marks_of"]
 
 
 class Marks:
-    """Marks of one tensor: dimension → (smallest, largest) size or None for no bound; and the dimensions that stay static."""
+    """Marks of one tensor: dimension → (smallest, largest) size or None for no bound; and the dimensions that stay
+    static.
+    """
 
     __slots__ = ("dynamic", "static")
 
@@ -59,8 +64,15 @@ def _dims(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None) 
     return result
 
 
-def mark_dynamic(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None = None, *, min: int | None = None, max: int | None = None) -> None:
-    """The size of these dimensions (None: of all) varies: make it symbolic at the first compilation. ``min`` and ``max`` bound it, in elements.
+def mark_dynamic(
+    tensor: torch.Tensor,
+    dims: int | list[int] | tuple[int, ...] | None = None,
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """The size of these dimensions (None: of all) varies: make it symbolic at the first compilation. ``min`` and
+    ``max`` bound it, in elements.
 
     Raises TypeError for a non-tensor, IndexError for a dimension that is not there, ValueError for an empty range.
     """
@@ -73,7 +85,9 @@ def mark_dynamic(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] |
 
 
 def mark_static(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None = None) -> None:
-    """The size of these dimensions (None: of all) is part of the program: compile again when it changes. Raises as `mark_dynamic`."""
+    """The size of these dimensions (None: of all) is part of the program: compile again when it changes. Raises as
+    `mark_dynamic`.
+    """
     for dim in _dims(tensor, dims):
         marks = _marks_for(tensor)
         marks.dynamic.pop(dim, None)
@@ -81,7 +95,9 @@ def mark_static(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | 
 
 
 class FrameState:
-    """What was seen at earlier translations of a frame, by source. ``mode`` is the setting ``dynamic`` (None, True or False)."""
+    """What was seen at earlier translations of a frame, by source. ``mode`` is the setting ``dynamic`` (None, True
+    or False).
+    """
 
     def __init__(self, mode: bool | None = None) -> None:
         self.mode = mode
@@ -116,7 +132,9 @@ class FrameState:
         return not (isinstance(value, int) and value in (0, 1))
 
     def symbolic_dims(self, source: Any, tensor: torch.Tensor) -> frozenset[int]:
-        """Dimensions of the tensor at ``source`` whose size becomes symbolic in this translation. Remembers the sizes."""
+        """Dimensions of the tensor at ``source`` whose size becomes symbolic in this translation. Remembers the
+        sizes.
+        """
         sizes = tuple(int(s) for s in tensor.shape)
         marks = marks_of(tensor)
         chosen: set[int] = set()
@@ -129,7 +147,9 @@ class FrameState:
                 known.clear()
             chosen = set(range(len(sizes))) if self._eager_to_generalise() else {i for i in known if i < len(sizes)}
             if isinstance(tensor, torch.nn.Parameter) and self.mode is True and not self.generalised:
-                chosen = set(known)  # weights do not change shape between calls; one layer serving many shapes is found by recompiling
+                chosen = set(
+                    known
+                )  # weights do not change shape between calls; one layer serving many shapes is found by recompiling
         self._sizes[source] = sizes
         chosen = {i for i in chosen if sizes[i] not in (0, 1)}
         if marks is not None:

@@ -4,30 +4,47 @@ DynamoError                        base: carries stage, node, user_line, hint
 ├── GraphBreakError                a break where none is allowed (fullgraph=True)
 ├── RecompileLimitError            recompiled too often where falling back is not allowed (fullgraph=True)
 ├── BackendCompilerFailed          a backend raised; the original is __cause__
-├── InternalError                  a fault of this package (raised under LAMINA_STRICT=1 or fullgraph=True, otherwise a warning)
+├── InternalError                  a fault of this package (raised under LAMINA_STRICT=1 or fullgraph=True, otherwise
+a warning)
 ├── ContractError                  a graph breaks the contract with backends (also an AssertionError)
 └── ExportError                    export or a loaded program met an input or program it cannot serve
-    └── ConstraintError            an input breaks a constraint of an exported program (names the input; also a ValueError)
+    └── ConstraintError            an input breaks a constraint of an exported program (names the input; also a
+    ValueError)
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "BackendCompilerFailed", "ConstraintError", "ContractError", "DynamoError", "ExportError", "GraphBreakError", "InternalError",
+    "BackendCompilerFailed",
+    "ConstraintError",
+    "ContractError",
+    "DynamoError",
+    "ExportError",
+    "GraphBreakError",
+    "InternalError",
     "RecompileLimitError",
-]  # fmt: skip
+]
 
 
 class DynamoError(RuntimeError):
     """Base of this package's errors.
 
-    ``stage``: part of the compiler ("capture", "guards", "backend", ...); ``node``: name of the FX node or instruction, if any;
+    ``stage``: part of the compiler ("capture", "guards", "backend", ...); ``node``: name of the FX node or
+    instruction, if any;
     ``user_line``: ``"file:line, in function\\n    source"``; ``hint``: what to change.
     """
 
     stage: str = "capture"
 
-    def __init__(self, message: str, *, stage: str | None = None, node: str | None = None, user_line: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage: str | None = None,
+        node: str | None = None,
+        user_line: str | None = None,
+        hint: str | None = None,
+    ) -> None:
         self.message = message
         self.stage = stage or type(self).stage
         self.node = node
@@ -62,7 +79,9 @@ class BackendCompilerFailed(DynamoError):
 
     stage = "backend"
 
-    def __init__(self, backend: str, cause: BaseException, *, user_line: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, backend: str, cause: BaseException, *, user_line: str | None = None, hint: str | None = None
+    ) -> None:
         self.backend = backend
         self.inner_exception = cause
         super().__init__(f"backend {backend!r} raised {type(cause).__name__}: {cause}", user_line=user_line, hint=hint)

@@ -1,6 +1,7 @@
 """The public surface: what is compiled, what is not, and how to ask about it.
 
-A compiled callable is a small C object that calls the original with capture switched on for the thread; frames met below it are compiled
+A compiled callable is a small C object that calls the original with capture switched on for the thread; frames met
+below it are compiled
 or found in the cache by the hook.
 """
 
@@ -20,13 +21,25 @@ from .guards import explain
 from .trace_policy import SKIP_ATTRIBUTE
 
 __all__ = [
-    "CompiledFunction", "CompiledModule", "allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "graph_break", "is_compiling",
-    "optimize", "reset", "run", "skip_code",
-]  # fmt: skip
+    "CompiledFunction",
+    "CompiledModule",
+    "allow_in_graph",
+    "assume_constant_result",
+    "disable",
+    "disallow_in_graph",
+    "graph_break",
+    "is_compiling",
+    "optimize",
+    "reset",
+    "run",
+    "skip_code",
+]
 
 
 class CompiledFunction(_eval_frame.Wrapper):  # type: ignore[misc, name-defined]
-    """A callable whose frames are compiled. ``__wrapped__`` is the original, other attributes are the original's; binds as a method."""
+    """A callable whose frames are compiled. ``__wrapped__`` is the original, other attributes are the original's;
+    binds as a method.
+    """
 
     def __reduce__(self) -> Any:
         key = self.owner.key
@@ -65,9 +78,12 @@ class CompiledModule(CompiledFunction):
 class optimize:
     """Compile what is called: ``optimize(backend)(fn)``, ``@optimize(backend)``, ``with optimize(backend): ...``.
 
-    ``backend``: a name or a callable ``(gm, example_inputs) -> callable``. ``fullgraph``: raise GraphBreakError instead of breaking the graph.
-    ``dynamic``: None (what changes becomes symbolic), True (at once) or False (never). ``fn``: function, method, module or other callable.
-    As a context manager it captures the frames of functions called in the block. Raises ValueError for an unknown backend.
+    ``backend``: a name or a callable ``(gm, example_inputs) -> callable``. ``fullgraph``: raise GraphBreakError
+    instead of breaking the graph.
+    ``dynamic``: None (what changes becomes symbolic), True (at once) or False (never). ``fn``: function, method,
+    module or other callable.
+    As a context manager it captures the frames of functions called in the block. Raises ValueError for an unknown
+    backend.
     """
 
     def __init__(self, backend: Any = "eager", *, fullgraph: bool = False, dynamic: bool | None = None) -> None:
@@ -106,7 +122,8 @@ def skip_code(code: types.CodeType) -> None:
 class disable:
     """Run in eager: ``disable(fn)``, ``@disable``, ``@disable(recursive=False)``, ``with disable(): ...``.
 
-    ``recursive`` (default): nothing that ``fn`` calls is captured either; otherwise only its own frame is left alone, and ``fn`` itself is returned.
+    ``recursive`` (default): nothing that ``fn`` calls is captured either; otherwise only its own frame is left
+    alone, and ``fn`` itself is returned.
     A module becomes an object that calls it in eager; of a class all methods are disabled, in place.
     """
 
@@ -126,7 +143,9 @@ class disable:
         inner = fn.__wrapped__ if isinstance(fn, CompiledFunction) else fn
         if not self.recursive:  # type: ignore[attr-defined]
             plain = inner.__func__ if isinstance(inner, types.MethodType) else inner
-            plain = plain if hasattr(plain, "__code__") else getattr(type(plain), "forward", None) or type(plain).__call__
+            plain = (
+                plain if hasattr(plain, "__code__") else getattr(type(plain), "forward", None) or type(plain).__call__
+            )
             if not hasattr(plain, "__code__"):
                 raise TypeError("disable(recursive=False) needs a Python function")
             skip_code(plain.__code__)
@@ -186,12 +205,15 @@ class run:
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """Never put calls of ``fn`` (a function or a list of them) into a graph: break there and call it in eager. Returns ``fn``."""
+    """Never put calls of ``fn`` (a function or a list of them) into a graph: break there and call it in eager.
+    Returns ``fn``.
+    """
     return _mark(fn, marks.DISALLOW)
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Put calls of ``fn`` (a function or a list of them) into the graph as one node without looking inside. Returns ``fn``.
+    """Put calls of ``fn`` (a function or a list of them) into the graph as one node without looking inside. Returns
+    ``fn``.
 
     It must take and return tensors (or tuples of them) and have no effects besides.
     """

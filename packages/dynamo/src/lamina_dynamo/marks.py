@@ -1,6 +1,8 @@
-"""What users said about single callables: leave out of the graph, put into it whole, take its result as a constant, do not follow it.
+"""What users said about single callables: leave out of the graph, put into it whole, take its result as a constant,
+do not follow it.
 
-Kept by identity of the function, beside it and not on it, so that `functools.wraps` does not copy a mark and C functions can carry one.
+Kept by identity of the function, beside it and not on it, so that `functools.wraps` does not copy a mark and C
+functions can carry one.
 """
 
 from __future__ import annotations
@@ -9,7 +11,17 @@ import types
 import weakref
 from typing import Any
 
-__all__ = ["ALLOW", "CONSTANT_RESULT", "DISABLE", "DISABLE_SHALLOW", "DISALLOW", "any_marks", "clear", "mark", "mark_of"]
+__all__ = [
+    "ALLOW",
+    "CONSTANT_RESULT",
+    "DISABLE",
+    "DISABLE_SHALLOW",
+    "DISALLOW",
+    "any_marks",
+    "clear",
+    "mark",
+    "mark_of",
+]
 
 ALLOW = "allow_in_graph"
 DISALLOW = "disallow_in_graph"

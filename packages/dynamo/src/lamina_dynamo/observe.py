@@ -1,4 +1,6 @@
-"""Events of this package, for tools: `on_event` registers a listener, `emit` tells it. Without listeners an event costs one test of `listeners`."""
+"""Events of this package, for tools: `on_event` registers a listener, `emit` tells it. Without listeners an event
+costs one test of `listeners`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ __all__ = ["Event", "emit", "listeners", "on_event"]
 class Event(NamedTuple):
     """One thing that a stage did.
 
-    ``stage``: ``"capture"``, ``"guards"``, ``"backend"``. ``name``: ``"graph captured"``, ``"graph break"``, ``"recompile"``, ``"guard failure"``,
-    ``"frame compiled"``, ``"frame skipped"``, ``"fallback"``, ``"cache hit"``. ``payload``: a dict, keys by name. ``seconds``: how long it took.
+    ``stage``: ``"capture"``, ``"guards"``, ``"backend"``. ``name``: ``"graph captured"``, ``"graph break"``,
+    ``"recompile"``, ``"guard failure"``,
+    ``"frame compiled"``, ``"frame skipped"``, ``"fallback"``, ``"cache hit"``. ``payload``: a dict, keys by name.
+    ``seconds``: how long it took.
     """
 
     stage: str
@@ -36,7 +40,9 @@ def on_event(callback: Callable[[Event], None]) -> Callable[[], None]:
 
 
 def emit(stage: str, name: str, payload: dict[str, Any], seconds: float = 0.0) -> None:
-    """Tell every listener. Callers test ``listeners`` first, so that building the payload costs nothing when nobody listens."""
+    """Tell every listener. Callers test ``listeners`` first, so that building the payload costs nothing when nobody
+    listens.
+    """
     event = Event(stage, name, payload, seconds)
     for callback in tuple(listeners):
         callback(event)

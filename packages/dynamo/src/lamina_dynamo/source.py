@@ -1,12 +1,14 @@
 """Sources: how a value can be reached again from the inputs of a frame.
 
-A source is a path: a root (an argument, a cell, a global, a builtin, a module) and a chain of accesses. The same path serves three ends:
+A source is a path: a root (an argument, a cell, a global, a builtin, a module) and a chain of accesses. The same
+path serves three ends:
 
 * ``name``: the expression as the user would write it, for messages;
 * ``eval(scope)``: the value now, in plain Python (`Scope` bundles the frame's inputs);
 * ``reconstruct(codegen)``: bytecode that pushes the value when the compiled frame runs.
 
-The guard program in C walks the same paths: ``access`` names the C accessor and its operand, ``base`` the value that it is applied to.
+The guard program in C walks the same paths: ``access`` names the C accessor and its operand, ``base`` the value that
+it is applied to.
 Sources are immutable and hashable; two sources are equal if they spell the same path.
 """
 
@@ -18,10 +20,33 @@ import types
 from typing import Any, NamedTuple
 
 __all__ = [
-    "AttrSource", "BuiltinSource", "CallSource", "CellContentsSource", "ClassAttrSource", "ClosureSource", "ConstantSource",
-    "DefaultsSource", "DictKeySource", "DictValueSource", "GlobalSource", "GlobalsSource", "GradSource", "InstanceAttrSource",
-    "ItemSource", "LocalSource", "ModuleMemberSource", "ModuleSource", "PythonSource", "Scope", "SelfDictSource", "Source", "SuperSource", "TensorMetaSource", "TypeSource", "WeakRefCallSource",
-]  # fmt: skip
+    "AttrSource",
+    "BuiltinSource",
+    "CallSource",
+    "CellContentsSource",
+    "ClassAttrSource",
+    "ClosureSource",
+    "ConstantSource",
+    "DefaultsSource",
+    "DictKeySource",
+    "DictValueSource",
+    "GlobalSource",
+    "GlobalsSource",
+    "GradSource",
+    "InstanceAttrSource",
+    "ItemSource",
+    "LocalSource",
+    "ModuleMemberSource",
+    "ModuleSource",
+    "PythonSource",
+    "Scope",
+    "SelfDictSource",
+    "Source",
+    "SuperSource",
+    "TensorMetaSource",
+    "TypeSource",
+    "WeakRefCallSource",
+]
 
 
 class Scope(NamedTuple):
@@ -108,9 +133,12 @@ class Source:
     def reconstruct(self, codegen: Any) -> None:
         """Push the value in the compiled frame.
 
-        Needs of ``codegen``: ``push_source(src)`` (another source, possibly from a temp), ``load_local(name)``, ``load_deref(name)`` (contents of a
-        cell), ``load_closure(name)`` (the cell), ``load_global(name)``, ``load_const(value)`` (any object), ``load_attr(name)``, ``binary_subscr()``,
-        ``store_temp() -> name`` / ``load_temp(name)``, ``call_function(n)`` (callable below n arguments; ``push_function(obj)`` pushes it).
+        Needs of ``codegen``: ``push_source(src)`` (another source, possibly from a temp), ``load_local(name)``,
+        ``load_deref(name)`` (contents of a
+        cell), ``load_closure(name)`` (the cell), ``load_global(name)``, ``load_const(value)`` (any object),
+        ``load_attr(name)``, ``binary_subscr()``,
+        ``store_temp() -> name`` / ``load_temp(name)``, ``call_function(n)`` (callable below n arguments;
+        ``push_function(obj)`` pushes it).
         """
         if self.base is not None:
             codegen.push_source(self.base)
@@ -154,7 +182,8 @@ class LocalSource(Source):
 
 
 class GlobalSource(Source):
-    """A name in a globals dict: the frame's own (``globals_source`` None) or the one that ``globals_source`` evaluates to,
+    """A name in a globals dict: the frame's own (``globals_source`` None) or the one that ``globals_source``
+    evaluates to,
     usually ``AttrSource(function_source, "__globals__")`` or ``SelfDictSource(ModuleSource("package.module"))``."""
 
     __slots__ = ("global_name",)
@@ -185,7 +214,9 @@ class GlobalSource(Source):
 
 
 class BuiltinSource(Source):
-    """A name in the frame's builtins (and not in its globals: guard GLOBAL absence with ``DICT_NOT_CONTAINS`` where it matters)."""
+    """A name in the frame's builtins (and not in its globals: guard GLOBAL absence with ``DICT_NOT_CONTAINS`` where
+    it matters).
+    """
 
     __slots__ = ("builtin_name",)
     access_op = "BUILTIN"
@@ -251,7 +282,9 @@ class ModuleSource(Source):
 
 
 class ConstantSource(Source):
-    """A fixed object of the compiled code (its name is only for reading). The program keeps it alive: not for the user's data."""
+    """A fixed object of the compiled code (its name is only for reading). The program keeps it alive: not for the
+    user's data.
+    """
 
     __slots__ = ("label", "value")
     access_op = "CONST"
@@ -274,7 +307,9 @@ class ConstantSource(Source):
 
 
 class ClosureSource(Source):
-    """A cell: of the frame itself (``base`` None, by free-variable name) or number ``index`` of a function's ``__closure__``."""
+    """A cell: of the frame itself (``base`` None, by free-variable name) or number ``index`` of a function's
+    ``__closure__``.
+    """
 
     __slots__ = ("index",)
 
@@ -373,7 +408,9 @@ class SelfDictSource(Source):
 
 
 class InstanceAttrSource(Source):
-    """``base.__dict__[name]``, spelled ``base.name``: an instance attribute, read without descriptors or ``__getattr__``."""
+    """``base.__dict__[name]``, spelled ``base.name``: an instance attribute, read without descriptors or
+    ``__getattr__``.
+    """
 
     __slots__ = ("attr",)
     access_op = "INSTANCE_ATTR"
@@ -397,7 +434,9 @@ class InstanceAttrSource(Source):
 
 
 class ModuleMemberSource(Source):
-    """A parameter, buffer or submodule of an ``nn.Module``: ``base._parameters[name]`` and the like, spelled ``base.name``."""
+    """A parameter, buffer or submodule of an ``nn.Module``: ``base._parameters[name]`` and the like, spelled
+    ``base.name``.
+    """
 
     __slots__ = ("attr", "kind")
     access_op = "MODULE_MEMBER"
@@ -424,7 +463,9 @@ class ModuleMemberSource(Source):
 
 
 class ItemSource(Source):
-    """``base[key]`` with a constant key. Exact lists, tuples and all dicts are read directly, other types through ``__getitem__``."""
+    """``base[key]`` with a constant key. Exact lists, tuples and all dicts are read directly, other types through
+    ``__getitem__``.
+    """
 
     __slots__ = ("key",)
     access_op = "ITEM"
@@ -561,7 +602,9 @@ class TypeSource(Source):
 
 
 class ClassAttrSource(Source):
-    """The raw attribute that a lookup along the MRO of a class finds (no descriptor is bound). ``base`` evaluates to the class."""
+    """The raw attribute that a lookup along the MRO of a class finds (no descriptor is bound). ``base`` evaluates to
+    the class.
+    """
 
     __slots__ = ("attr",)
     access_op = "CLASS_ATTR"
@@ -594,7 +637,9 @@ def class_attribute(cls: type, name: str) -> Any:
 
 
 class TensorMetaSource(Source):
-    """One size or stride of a tensor, an int. ``what``: ``"size"``, ``"stride"`` or ``"storage_offset"`` (then ``dim`` is 0)."""
+    """One size or stride of a tensor, an int. ``what``: ``"size"``, ``"stride"`` or ``"storage_offset"`` (then
+    ``dim`` is 0).
+    """
 
     __slots__ = ("dim", "what")
     access_op = "TENSOR_META"
@@ -678,7 +723,8 @@ class WeakRefCallSource(Source):
 
 
 class PythonSource(Source):
-    """``function(base, *extra)`` run in Python: for the rare access that has no C accessor. ``function`` must be pure and cheap and
+    """``function(base, *extra)`` run in Python: for the rare access that has no C accessor. ``function`` must be
+    pure and cheap and
     must not run code of the user's program."""
 
     __slots__ = ("extra", "function")

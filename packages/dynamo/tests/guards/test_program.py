@@ -9,6 +9,7 @@ import types
 
 import pytest
 import torch
+
 from lamina_dynamo.guards import KINDS, Guard, ShapeExpr, TensorExpect, check_guard
 from lamina_dynamo.guards.build import build, compile_shape, complete
 from lamina_dynamo.source import (
@@ -82,7 +83,12 @@ def new_scope() -> Scope:
     names = {"obj": obj, "x": x, "y": y, "module": module, "args": (1, [2, 3]), "kwargs": {"k": "v"}, "captured": 4.0}
     fresh_helper = types.FunctionType(helper.__code__, globals(), "helper", (2,))
     fresh_helper.__kwdefaults__ = {"c": 3}
-    scope_globals = {"helper": fresh_helper, "SCALE": 2.5, "__builtins__": __builtins__, "ordered": collections.OrderedDict(a=1, b=2)}
+    scope_globals = {
+        "helper": fresh_helper,
+        "SCALE": 2.5,
+        "__builtins__": __builtins__,
+        "ordered": collections.OrderedDict(a=1, b=2),
+    }
     return Scope(names, scope_globals, {"len": len}, function.__closure__, CODE.co_freevars)
 
 
@@ -126,7 +132,9 @@ def all_guards() -> list[Guard]:
         Guard(ModuleMemberSource(ModuleMemberSource(MODULE, "_modules", "1"), "_buffers", "running_mean"), "TENSOR"),
         Guard(ModuleMemberSource(MODULE, "_modules", "1"), "MODULE_HOOKS"),
         Guard(InstanceAttrSource(MODULE, "training"), "CONSTANT"),
-        Guard((ModuleMemberSource(MODULE, "_modules", "0"), ItemSource(SelfDictSource(MODULE), "first")), "SAME_OBJECT"),
+        Guard(
+            (ModuleMemberSource(MODULE, "_modules", "0"), ItemSource(SelfDictSource(MODULE), "first")), "SAME_OBJECT"
+        ),
         Guard(LocalSource("args"), "LENGTH"),
         Guard(ItemSource(ItemSource(LocalSource("args"), 1), 0), "CONSTANT"),
         Guard(ItemSource(LocalSource("kwargs"), "k"), "CONSTANT"),
@@ -143,7 +151,9 @@ def all_guards() -> list[Guard]:
         Guard(
             tuple(TensorMetaSource(s, "size", d) for s, d in ((X, 0), (Y, 0), (Y, 1))),
             "SHAPE_EXPR",
-            ShapeExpr("a == b and c % 3 == 0 and max(a, c) < 10 and not a > c", ("a", "b", "c"), "x.shape[0] == y.shape[0]"),
+            ShapeExpr(
+                "a == b and c % 3 == 0 and max(a, c) < 10 and not a > c", ("a", "b", "c"), "x.shape[0] == y.shape[0]"
+            ),
         ),
     ]
 
@@ -194,13 +204,17 @@ MUTATIONS = {
     "x has a grad": lambda s: setattr(s.f_locals["x"], "grad", torch.zeros(2, 3)),
     "x is meta": _local("x", lambda: torch.empty(2, 3, device="meta", requires_grad=True)),
     "y is a view of x": lambda s: s.f_locals.__setitem__("y", s.f_locals["x"].detach()[:, :]),
-    "y overlaps x": lambda s: (s.f_locals.__setitem__("y", torch.as_strided(s.f_locals["x"].detach(), (2, 3), (12, 2)))),
+    "y overlaps x": lambda s: s.f_locals.__setitem__("y", torch.as_strided(s.f_locals["x"].detach(), (2, 3), (12, 2))),
     "y is x": lambda s: s.f_locals.__setitem__("y", s.f_locals["x"]),
     "y conj": _local("y", lambda: torch.randn(2, 3, dtype=torch.complex64).conj()),
     "y bigger": _local("y", lambda: torch.randn(6, 6)[::2, ::2]),
     "train mode": lambda s: s.f_locals["module"].eval(),
-    "weight replaced by equal": lambda s: setattr(s.f_locals["module"][0], "weight", torch.nn.Parameter(torch.randn(3, 3))),
-    "weight replaced by bigger": lambda s: setattr(s.f_locals["module"][0], "weight", torch.nn.Parameter(torch.randn(5, 3))),
+    "weight replaced by equal": lambda s: setattr(
+        s.f_locals["module"][0], "weight", torch.nn.Parameter(torch.randn(3, 3))
+    ),
+    "weight replaced by bigger": lambda s: setattr(
+        s.f_locals["module"][0], "weight", torch.nn.Parameter(torch.randn(5, 3))
+    ),
     "weight frozen": lambda s: s.f_locals["module"][0].weight.requires_grad_(False),
     "buffer replaced": lambda s: setattr(s.f_locals["module"][1], "running_mean", torch.zeros(3, dtype=torch.float64)),
     "hook": lambda s: s.f_locals["module"][1].register_forward_hook(lambda *a: None),
@@ -368,9 +382,25 @@ def test_nan_and_signed_zero_are_told_apart_from_other_floats():
 
 
 SHAPES = [
-    "a + b == 7", "a - b == -1", "a * b == 12", "a // 2 == 1", "-a // 2 == -2", "a % b == 3", "-a % b == 1", "a ** 2 == 9", "min(a, b) == 3",
-    "max(a, b, c) == 10", "abs(a - b) == 1", "not a == b", "a < b < c", "a < b > c", "(a == 1 or b == 4) and c >= 10", "a // (b - 4) == 0", "2 <= a", "True",
-]  # fmt: skip
+    "a + b == 7",
+    "a - b == -1",
+    "a * b == 12",
+    "a // 2 == 1",
+    "-a // 2 == -2",
+    "a % b == 3",
+    "-a % b == 1",
+    "a ** 2 == 9",
+    "min(a, b) == 3",
+    "max(a, b, c) == 10",
+    "abs(a - b) == 1",
+    "not a == b",
+    "a < b < c",
+    "a < b > c",
+    "(a == 1 or b == 4) and c >= 10",
+    "a // (b - 4) == 0",
+    "2 <= a",
+    "True",
+]
 
 
 @pytest.mark.parametrize("text", SHAPES)
@@ -396,7 +426,14 @@ def test_shape_expression_of_floats_runs_in_python():
 
 
 def test_every_kind_is_used_by_a_test():
-    used = {g.kind for g in all_guards()} | {"NOT_NONE", "SET_CONTENTS", "TYPE_VERSION", "EMPTY_CELL", "WEAKREF_ALIVE", "PYTHON"}
+    used = {g.kind for g in all_guards()} | {
+        "NOT_NONE",
+        "SET_CONTENTS",
+        "TYPE_VERSION",
+        "EMPTY_CELL",
+        "WEAKREF_ALIVE",
+        "PYTHON",
+    }
     assert used == set(KINDS)
 
 

@@ -1,7 +1,9 @@
 """From guards to the program in C.
 
-`build` fills in expected values, groups the guards by path (a path that several guards share is walked once), orders them so that what is cheap
-and most likely to fail comes as early as its assumptions allow, and hands the tree to `GuardProgram`. What the C side has no opcode for
+`build` fills in expected values, groups the guards by path (a path that several guards share is walked once), orders
+them so that what is cheap
+and most likely to fail comes as early as its assumptions allow, and hands the tree to `GuardProgram`. What the C
+side has no opcode for
 runs as a Python predicate (`PYTHON`), so each kind always has a meaning.
 """
 
@@ -27,12 +29,29 @@ _CHECK: dict[str, int] = _eval_frame.CHECKS
 
 
 def _bind() -> tuple[bool, bool, bool]:
-    """Let the extension find libtorch; check each fast reading against the slow one. Returns (tensors, storages, state)."""
+    """Let the extension find libtorch; check each fast reading against the slow one. Returns (tensors, storages,
+    state).
+    """
     sample = torch.zeros(2, 3, requires_grad=True)
-    tensors, storages, state = _eval_frame.bind_torch(_torch.library_folder(), sample, _torch.dispatch_keys(sample), sample.untyped_storage()._cdata)
+    tensors, storages, state = _eval_frame.bind_torch(
+        _torch.library_folder(), sample, _torch.dispatch_keys(sample), sample.untyped_storage()._cdata
+    )
     if tensors:
-        for probe in (sample, torch.zeros(3, 0, 5, dtype=torch.int64), torch.zeros(4, 4, dtype=torch.float64).t()[1:, ::2], torch.zeros((), dtype=torch.bool), torch.zeros(1, 2, 3, 1, 2), torch.zeros(2, 1, 2, 3, 1, 2).transpose(0, 3)):
-            expected = (_torch.dispatch_keys(probe), _torch.dtype_code(probe.dtype), int(probe.requires_grad), tuple(probe.shape), probe.stride())
+        for probe in (
+            sample,
+            torch.zeros(3, 0, 5, dtype=torch.int64),
+            torch.zeros(4, 4, dtype=torch.float64).t()[1:, ::2],
+            torch.zeros((), dtype=torch.bool),
+            torch.zeros(1, 2, 3, 1, 2),
+            torch.zeros(2, 1, 2, 3, 1, 2).transpose(0, 3),
+        ):
+            expected = (
+                _torch.dispatch_keys(probe),
+                _torch.dtype_code(probe.dtype),
+                int(probe.requires_grad),
+                tuple(probe.shape),
+                probe.stride(),
+            )
             fast = _eval_frame.probe_tensor(probe)
             if fast[:5] != expected or (storages and fast[5] != probe.untyped_storage()._cdata):
                 return False, False, bool(state)
@@ -53,7 +72,9 @@ class BuiltGuards:
         self.arg_names = arg_names
 
     def check(self, scope: Scope) -> int:
-        """Index of the first guard that fails, or -1. (The hook runs the program itself; this is for tests and tools.)"""
+        """Index of the first guard that fails, or -1. (The hook runs the program itself; this is for tests and
+        tools.)
+        """
         args = tuple(scope.f_locals.get(name) for name in self.arg_names)
         return self.program.check(args, scope.closure or None, scope.f_globals, scope.f_builtins)  # type: ignore[no-any-return]
 
@@ -81,7 +102,13 @@ def complete(guard: Guard, scope: Scope) -> Guard:
     elif kind == "SET_CONTENTS":
         value = frozenset(value)
     elif kind == "FUNCTION_CODE":
-        value = row.snapshot(value, scope) if isinstance(value, types.FunctionType) else value if isinstance(value, tuple) else row.snapshot(evaluate_source(source, scope), scope)
+        value = (
+            row.snapshot(value, scope)
+            if isinstance(value, types.FunctionType)
+            else value
+            if isinstance(value, tuple)
+            else row.snapshot(evaluate_source(source, scope), scope)
+        )
     elif kind == "TYPE" and not isinstance(value, type):
         value = type(value)
     return Guard(source, kind, value, guard.stack)
@@ -99,7 +126,8 @@ class _Node:
 
 
 def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltGuards:
-    """The program for a frame of ``code``. ``scope`` is the frame's state before its first instruction. Raises InternalError-worthy exceptions
+    """The program for a frame of ``code``. ``scope`` is the frame's state before its first instruction. Raises
+    InternalError-worthy exceptions
     (KeyError for an unknown kind) to its caller."""
     arg_names = arg_names_of(code)
     layout = _Layout(arg_names, code.co_freevars)
@@ -148,7 +176,8 @@ def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltG
             node.checks.append((op, number, operand))
         done.append(_without_objects(guard))
 
-    # Global state is a handful of reads, and everything depends on it: it is checked first of the relations but after the tree, which
+    # Global state is a handful of reads, and everything depends on it: it is checked first of the relations but
+    # after the tree, which
     # rejects another object in a nanosecond.
     relations.sort(key=lambda r: r[0] != _CHECK["GLOBAL_STATE"])
     nodes: list[tuple[Any, ...]] = []
@@ -172,7 +201,8 @@ def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltG
 class _OneClass:
     """Guards about the class of many objects, made once.
 
-    While the TYPE guards of two objects hold with one class, ``type(a)`` and ``type(b)`` are the same object: what is assumed about the class
+    While the TYPE guards of two objects hold with one class, ``type(a)`` and ``type(b)`` are the same object: what
+    is assumed about the class
     is checked on the first path that leads to it. The TYPE guard of each path comes before, as it was recorded before.
     """
 
@@ -211,7 +241,10 @@ class _OneClass:
 def _guard_key(guard: Guard) -> Any:
     """To find guards said twice; None where values do not compare plainly."""
     value = guard.value
-    if isinstance(value, (str, type, types.CodeType, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)) or value is None:
+    if (
+        isinstance(value, (str, type, types.CodeType, types.FunctionType, types.BuiltinFunctionType, types.ModuleType))
+        or value is None
+    ):
         return (guard.source, guard.kind, id(value) if not isinstance(value, str) else value)
     if guard.kind == "FUNCTION_CODE" or (guard.kind == "CONSTANT" and type(value) in (int, bool)):
         return (guard.source, guard.kind, type(value), value)
@@ -244,7 +277,12 @@ class _Layout:
         if op == "TENSOR_META":
             what, dim = operand
             fast = FAST_TENSORS and source.base is not None and tensors.get(source.base, False)
-            return _ACCESS[op], _MetaReader(source), None if fast else True, ({"size": 0, "stride": 1, "storage_offset": 2}[what] << 32) | dim
+            return (
+                _ACCESS[op],
+                _MetaReader(source),
+                None if fast else True,
+                ({"size": 0, "stride": 1, "storage_offset": 2}[what] << 32) | dim,
+            )
         if op == "PYTHON":
             return _ACCESS[op], operand[0], tuple(operand[1]), 0
         return _ACCESS[op], operand, None, 0
@@ -268,8 +306,20 @@ def _check(guard: Guard, value: Any) -> tuple[int, Any]:
         if FAST_TENSORS and _torch.is_plain_storage(value):
             device = -1 if expected.device.index is None or expected.device.type == "cpu" else expected.device.index
             sizes = None if expected.sizes is None else tuple(-1 if s is None else s for s in expected.sizes)
-            strides = None if expected.strides is None or sizes is None else tuple(-1 if s is None else s for s in expected.strides)
-            return _CHECK[kind], (expected.python_type, expected.keys, _torch.dtype_code(expected.dtype), device, int(expected.requires_grad), sizes, strides)
+            strides = (
+                None
+                if expected.strides is None or sizes is None
+                else tuple(-1 if s is None else s for s in expected.strides)
+            )
+            return _CHECK[kind], (
+                expected.python_type,
+                expected.keys,
+                _torch.dtype_code(expected.dtype),
+                device,
+                int(expected.requires_grad),
+                sizes,
+                strides,
+            )
         return _python(guard)
     if kind == "DICT_KEYS":
         # An OrderedDict keeps its order apart from the hash table that C iterates.
@@ -339,8 +389,20 @@ def _relation(guard: Guard, values: list[Any], tensors: dict[Source, bool]) -> t
     return _CHECK[kind], expected
 
 
-_SHAPE_OPS = {name: i for i, name in enumerate("CONST LOAD ADD SUB MUL FLOORDIV MOD POW MIN MAX ABS NEG EQ NE LT LE GT GE AND OR NOT".split())}
-_BINARY: dict[type, str] = {ast.Add: "ADD", ast.Sub: "SUB", ast.Mult: "MUL", ast.FloorDiv: "FLOORDIV", ast.Mod: "MOD", ast.Pow: "POW"}
+_SHAPE_OPS = {
+    name: i
+    for i, name in enumerate(
+        "CONST LOAD ADD SUB MUL FLOORDIV MOD POW MIN MAX ABS NEG EQ NE LT LE GT GE AND OR NOT".split()
+    )
+}
+_BINARY: dict[type, str] = {
+    ast.Add: "ADD",
+    ast.Sub: "SUB",
+    ast.Mult: "MUL",
+    ast.FloorDiv: "FLOORDIV",
+    ast.Mod: "MOD",
+    ast.Pow: "POW",
+}
 _COMPARE: dict[type, str] = {ast.Eq: "EQ", ast.NotEq: "NE", ast.Lt: "LT", ast.LtE: "LE", ast.Gt: "GT", ast.GtE: "GE"}
 
 
@@ -388,7 +450,12 @@ def compile_shape(expr: ShapeExpr) -> tuple[tuple[int, int], ...] | None:
                 if i:
                     apply("AND")
                 left = right
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "abs") and not node.keywords:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("min", "max", "abs")
+            and not node.keywords
+        ):
             walk(node.args[0])
             if node.func.id == "abs":
                 code.append((_SHAPE_OPS["ABS"], 0))
@@ -409,7 +476,23 @@ class _NotInteger(Exception):
     """The expression is not one of the stack machine's."""
 
 
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), tuple, frozenset, torch.dtype, torch.device, torch.Size, TensorExpect, ShapeExpr, dict)
+_PLAIN = (
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bool,
+    type(None),
+    tuple,
+    frozenset,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    TensorExpect,
+    ShapeExpr,
+    dict,
+)
 _HELD: dict[str, Callable[[Any], Any]] = {
     "CLASS_ATTR": lambda v: (v[0], describe(v[1]) if len(v) > 1 else "nothing"),
     "FUNCTION_CODE": lambda v: (weakref.ref(v[0]), *v[1:]),
@@ -422,7 +505,11 @@ def _without_objects(guard: Guard) -> Guard:
     if guard.kind in _HELD:
         value = _HELD[guard.kind](value)
     elif isinstance(value, tuple):
-        value = value if all(isinstance(v, _PLAIN) for v in value) else tuple(v if isinstance(v, _PLAIN) else describe(v) for v in value)
+        value = (
+            value
+            if all(isinstance(v, _PLAIN) for v in value)
+            else tuple(v if isinstance(v, _PLAIN) else describe(v) for v in value)
+        )
     elif not isinstance(value, _PLAIN):
         try:
             value = weakref.ref(value)

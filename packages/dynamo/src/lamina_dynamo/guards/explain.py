@@ -16,8 +16,10 @@ __all__ = ["Recompile", "explain_failure", "explain_recompile", "record"]
 
 @dataclasses.dataclass(frozen=True)
 class Recompile:
-    """One recompile. ``expression``: what was guarded, as the user wrote it; ``kind``: kind of guard; ``old`` / ``new``: values as text;
-    ``reason``: the difference in words; ``hint``: how to avoid it; ``where``: ``file:line in function`` that made the assumption."""
+    """One recompile. ``expression``: what was guarded, as the user wrote it; ``kind``: kind of guard; ``old`` /
+    ``new``: values as text;
+    ``reason``: the difference in words; ``hint``: how to avoid it; ``where``: ``file:line in function`` that made
+    the assumption."""
 
     function: str
     expression: str
@@ -47,7 +49,12 @@ def _expected_of(guard: Guard) -> Any:
 
 
 def _hint(guard: Guard, value: Any, expected: Any) -> str:
-    if guard.kind == "CONSTANT" and isinstance(value, (int, float)) and not isinstance(value, bool) and type(value) is type(expected):
+    if (
+        guard.kind == "CONSTANT"
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and type(value) is type(expected)
+    ):
         return "a number that changes becomes symbolic at the next compilation; compile with dynamic=True to have it so at once, or pass a tensor"
     if guard.kind == "TENSOR" and isinstance(expected, TensorExpect):
         difference = expected.mismatch(value) or ""
@@ -84,7 +91,16 @@ def explain_failure(guard: Guard, scope: Scope, code: types.CodeType) -> Recompi
         hint = _hint(guard, value, expected)
     except Exception:  # a hint is an extra; values of any kind come by here
         hint = row.hint
-    return Recompile(code.co_qualname if hasattr(code, "co_qualname") else code.co_name, guard.name, guard.kind, describe(expected), new, reason, hint, where)
+    return Recompile(
+        code.co_qualname if hasattr(code, "co_qualname") else code.co_name,
+        guard.name,
+        guard.kind,
+        describe(expected),
+        new,
+        reason,
+        hint,
+        where,
+    )
 
 
 def record(entry: Recompile) -> None:
@@ -98,7 +114,11 @@ def explain_recompile(function: Any = None) -> list[Recompile]:
         return list(_log)
     function = getattr(function, "__wrapped__", function)
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    name = getattr(code, "co_qualname", None) or getattr(code, "co_name", None) or getattr(function, "__qualname__", str(function))
+    name = (
+        getattr(code, "co_qualname", None)
+        or getattr(code, "co_name", None)
+        or getattr(function, "__qualname__", str(function))
+    )
     return [r for r in _log if r.function == name]
 
 

@@ -1,8 +1,11 @@
 """Kinds of guards: one row a kind.
 
-A row says what the expected value is made from (``snapshot``), how plain Python checks it (``check``) and how a failure is told
-(``explain``). The C program has one opcode a row, named after the kind; its meaning is that of ``check``, and a test compares the two on
-mutated objects. `guard(source, kind)` may leave the value out: it is then taken from the live object when the program is built, before the
+A row says what the expected value is made from (``snapshot``), how plain Python checks it (``check``) and how a
+failure is told
+(``explain``). The C program has one opcode a row, named after the kind; its meaning is that of ``check``, and a test
+compares the two on
+mutated objects. `guard(source, kind)` may leave the value out: it is then taken from the live object when the
+program is built, before the
 compiled code runs for the first time (translation changes nothing, so the object is still as it was read).
 """
 
@@ -29,8 +32,10 @@ _MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__"
 class Guard:
     """One assumption of a compiled frame.
 
-    ``source``: where the value comes from (a tuple of sources for relations, None for GLOBAL_STATE); ``kind``: a key of `KINDS`; ``value``: what was
-    expected (None: taken from the live object); ``stack``: ``((file, line, function), ...)`` of the user's code that made the assumption.
+    ``source``: where the value comes from (a tuple of sources for relations, None for GLOBAL_STATE); ``kind``: a key
+    of `KINDS`; ``value``: what was
+    expected (None: taken from the live object); ``stack``: ``((file, line, function), ...)`` of the user's code that
+    made the assumption.
     """
 
     source: Source | tuple[Source, ...] | None
@@ -53,7 +58,9 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class TensorExpect:
-    """What a TENSOR guard expects. ``dynamic_sizes`` / ``dynamic_strides``: dimensions whose size / stride is free (bound by SHAPE_EXPR instead)."""
+    """What a TENSOR guard expects. ``dynamic_sizes`` / ``dynamic_strides``: dimensions whose size / stride is free
+    (bound by SHAPE_EXPR instead).
+    """
 
     python_type: type
     keys: int
@@ -64,16 +71,36 @@ class TensorExpect:
     strides: tuple[int | None, ...] | None
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, dynamic_sizes: Iterable[int] = (), dynamic_strides: Iterable[int] = (), any_stride: bool = False) -> TensorExpect:
-        """Metadata of ``tensor``; sizes and strides of the dimensions named are free; ``any_stride`` frees all strides."""
+    def of(
+        cls,
+        tensor: torch.Tensor,
+        dynamic_sizes: Iterable[int] = (),
+        dynamic_strides: Iterable[int] = (),
+        any_stride: bool = False,
+    ) -> TensorExpect:
+        """Metadata of ``tensor``; sizes and strides of the dimensions named are free; ``any_stride`` frees all
+        strides.
+        """
         free_size, free_stride = frozenset(dynamic_sizes), frozenset(dynamic_strides)
         with _torch.plain_tensor_access():
-            sizes = None if _torch.has_no_plain_sizes(tensor) else tuple(None if i in free_size else int(s) for i, s in enumerate(tensor.shape))
+            sizes = (
+                None
+                if _torch.has_no_plain_sizes(tensor)
+                else tuple(None if i in free_size else int(s) for i, s in enumerate(tensor.shape))
+            )
             if any_stride or sizes is None or tensor.layout is not torch.strided:
                 strides = None
             else:
                 strides = tuple(None if i in free_stride else int(s) for i, s in enumerate(tensor.stride()))
-            return cls(type(tensor), _torch.dispatch_keys(tensor), tensor.dtype, tensor.device, tensor.requires_grad, sizes, strides)
+            return cls(
+                type(tensor),
+                _torch.dispatch_keys(tensor),
+                tensor.dtype,
+                tensor.device,
+                tensor.requires_grad,
+                sizes,
+                strides,
+            )
 
     def mismatch(self, value: Any) -> str | None:
         """The first difference, in words, or None."""
@@ -87,7 +114,9 @@ class TensorExpect:
             if value.requires_grad != self.requires_grad:
                 return f"requires_grad was {self.requires_grad}, now {value.requires_grad}"
             if _torch.dispatch_keys(value) != self.keys:
-                return "dispatch keys (layout, conjugate or negative view, inference tensor, functional transform) differ"
+                return (
+                    "dispatch keys (layout, conjugate or negative view, inference tensor, functional transform) differ"
+                )
             for what, expected in (("size", self.sizes), ("stride", self.strides)):
                 if expected is None:
                     continue
@@ -95,7 +124,8 @@ class TensorExpect:
                     return f"number of dimensions was {len(expected)}, now {value.dim()}"
                 actual = value.shape if what == "size" else value.stride()
                 for i, (want, have) in enumerate(zip(expected, actual)):
-                    # The stride of a dimension of size 1 or of an empty tensor is part of the metadata too: eager's results depend on it.
+                    # The stride of a dimension of size 1 or of an empty tensor is part of the metadata too: eager's
+                    # results depend on it.
                     if want is not None and want != have:
                         return f"{what} of dimension {i} was {want}, now {have}"
         return None
@@ -105,8 +135,10 @@ class TensorExpect:
 class ShapeExpr:
     """A relation between numbers that were read from the inputs.
 
-    ``expr``: Python source of a boolean expression over ``names``, built from integers, floats, ``+ - * // % ** min max abs`` , comparisons and ``and or not``;
-    ``names[i]`` stands for the value of source number i of the guard. ``text``: the same in the user's expressions, for messages.
+    ``expr``: Python source of a boolean expression over ``names``, built from integers, floats, ``+ - * // % ** min
+    max abs`` , comparisons and ``and or not``;
+    ``names[i]`` stands for the value of source number i of the guard. ``text``: the same in the user's expressions,
+    for messages.
     """
 
     expr: str
@@ -137,14 +169,34 @@ def describe(value: Any, limit: int = 80) -> str:
     """A short text of a value that never runs the program's own ``__repr__``."""
     if isinstance(value, type):
         return value.__qualname__
-    if isinstance(value, (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, TensorExpect, ShapeExpr)):
+    if isinstance(
+        value,
+        (
+            int,
+            float,
+            complex,
+            str,
+            bytes,
+            bool,
+            type(None),
+            torch.dtype,
+            torch.device,
+            torch.Size,
+            TensorExpect,
+            ShapeExpr,
+        ),
+    ):
         text = repr(value)
     elif type(value) in (tuple, list, set, frozenset):
         text = f"{type(value).__name__}({', '.join(describe(v, 20) for v in list(value)[:6])}{', ...' if len(value) > 6 else ''})"
     elif isinstance(value, torch.Tensor):
         text = f"tensor of shape {tuple(value.shape)} and {value.dtype}"
     else:
-        name = getattr(value, "__qualname__", None) if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)) else None
+        name = (
+            getattr(value, "__qualname__", None)
+            if isinstance(value, (types.FunctionType, types.BuiltinFunctionType))
+            else None
+        )
         text = name if isinstance(name, str) else f"{type(value).__qualname__} object"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -175,7 +227,9 @@ def _typed(value: Any) -> str:
 def _row(name: str, doc: str, snapshot: Any, check: Any, explain: Any = None, **more: Any) -> None:
     if name in KINDS:
         raise ValueError(f"two rows for guard kind {name}")
-    KINDS[name] = Kind(name, doc, snapshot, check, explain or (lambda v, e: f"was {describe(e)}, now {describe(v)}"), **more)
+    KINDS[name] = Kind(
+        name, doc, snapshot, check, explain or (lambda v, e: f"was {describe(e)}, now {describe(v)}"), **more
+    )
 
 
 def _keys(value: Any) -> tuple[Any, ...]:
@@ -227,7 +281,9 @@ def _first_equal(values: list[Any]) -> tuple[int, ...]:
 
 
 def _overlap(values: list[Any]) -> tuple[tuple[int, int], ...]:
-    """For each tensor: the first one with the same storage, and its distance from it in bytes (the relation that aliasing depends on)."""
+    """For each tensor: the first one with the same storage, and its distance from it in bytes (the relation that
+    aliasing depends on).
+    """
     seen: dict[int, tuple[int, int]] = {}
     result = []
     for i, tensor in enumerate(values):
@@ -256,47 +312,205 @@ def _hooks(value: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(namespace.get(name) or ()) for name in _torch.MODULE_HOOK_DICTS)
 
 
-_row("TYPE", "type(x) is the type", lambda v, s: type(v), lambda v, e: type(v) is e, lambda v, e: f"type was {e.__qualname__}, now {type(v).__qualname__}")
-_row("ID", "x is the object", lambda v, s: v, lambda v, e: v is e, lambda v, e: f"another object: was {describe(e)}, now {describe(v)}",
-     hint="keep using the same object, or pass what changes as an argument")
-_row("CONSTANT", "x equals the constant and has its type", lambda v, s: v, same_constant,
-     hint="pass it as a tensor, or mark it dynamic, if it changes from call to call")
+_row(
+    "TYPE",
+    "type(x) is the type",
+    lambda v, s: type(v),
+    lambda v, e: type(v) is e,
+    lambda v, e: f"type was {e.__qualname__}, now {type(v).__qualname__}",
+)
+_row(
+    "ID",
+    "x is the object",
+    lambda v, s: v,
+    lambda v, e: v is e,
+    lambda v, e: f"another object: was {describe(e)}, now {describe(v)}",
+    hint="keep using the same object, or pass what changes as an argument",
+)
+_row(
+    "CONSTANT",
+    "x equals the constant and has its type",
+    lambda v, s: v,
+    same_constant,
+    hint="pass it as a tensor, or mark it dynamic, if it changes from call to call",
+)
 _row("NONE", "x is None", lambda v, s: None, lambda v, e: v is None, lambda v, e: f"was None, now {describe(v)}")
 _row("NOT_NONE", "x is not None", lambda v, s: None, lambda v, e: v is not None, lambda v, e: "was not None, now None")
-_row("TENSOR", "metadata of a tensor", lambda v, s: TensorExpect.of(v), lambda v, e: e.mismatch(v) is None, _explain_tensor,
-     hint="mark dimensions that vary with mark_dynamic, or compile with dynamic=True")
-_row("LENGTH", "len(x) of a list, tuple, dict, set or str", lambda v, s: _length(v), lambda v, e: _length(v) == e,
-     lambda v, e: f"length was {e}, now {_length(v)}", hint="a container that grows is read anew for each length")
-_row("TRUTH", "bool(x) of a container or number", lambda v, s: bool(v), lambda v, e: bool(v) is e, lambda v, e: f"truth was {e}, now {not e}")
-_row("DICT_KEYS", "the keys, in order", lambda v, s: _keys(v), _same_keys, lambda v, e: f"keys were {describe(e)}, now {describe(_keys(v))}")
-_row("SET_CONTENTS", "the elements of a set (by value)", lambda v, s: frozenset(v), lambda v, e: same_constant(frozenset(v), e))
-_row("DICT_CONTAINS", "key (the value) is in the dict", lambda v, s: None, lambda v, e: dict.__contains__(v, e), lambda v, e: f"key {describe(e)} is gone")
-_row("DICT_NOT_CONTAINS", "key (the value) is not in the dict", lambda v, s: None, lambda v, e: not dict.__contains__(v, e), lambda v, e: f"key {describe(e)} is there now")
-_row("HAS_ATTR", "attribute (the value) is in the instance dict or on the class", lambda v, s: None, _instance_has, lambda v, e: f"attribute {e} is gone")
-_row("NO_ATTR", "attribute (the value) is neither in the instance dict nor on the class", lambda v, s: None, lambda v, e: not _instance_has(v, e), lambda v, e: f"attribute {e} is there now")
-_row("NO_INSTANCE_ATTR", "attribute (the value) is not in the instance dict", lambda v, s: None,
-     lambda v, e: e not in (getattr_raw_dict(v) or ()), lambda v, e: f"instance attribute {e} now hides the class's")
-_row("NO_CLASS_ATTR", "attribute (the value) is nowhere along the MRO of the class x", lambda v, s: None, lambda v, e: _class_lookup(v, e) is _MISSING,
-     lambda v, e: f"class attribute {e} is there now")
-_row("FUNCTION_CODE", "code, number of defaults and names of keyword defaults", lambda v, s: _function_shape(v), lambda v, e: _function_shape(v) == e,
-     lambda v, e: "the function's code or its defaults were replaced")
-_row("CLASS_ATTR", "value: (name, object): the lookup along the MRO of the class finds this very object (or nothing: object missing)",
-     lambda v, s: None, lambda v, e: _class_lookup(v, e[0]) is (e[1] if len(e) > 1 else _MISSING),
-     lambda v, e: f"class attribute {e[0]} was replaced")
-_row("TYPE_VERSION", "nothing about the class changed: its attributes along the MRO", lambda v, s: _class_version(v),
-     lambda v, e: _class_version(v) == e, lambda v, e: "the class was changed")
-_row("EMPTY_CELL", "a cell holds nothing", lambda v, s: None, lambda v, e: _cell_is_empty(v), lambda v, e: "the variable has a value now")
-_row("MODULE_HOOKS", "ids of the hooks of an nn.Module", lambda v, s: _hooks(v), lambda v, e: _hooks(v) == e, lambda v, e: "hooks were added or removed")
-_row("WEAKREF_ALIVE", "a weak reference is alive", lambda v, s: None, lambda v, e: v() is not None, lambda v, e: "the referent is gone")
-_row("ABSENT", "the access (item or attribute) fails", lambda v, s: None, lambda v, e: v is _MISSING, lambda v, e: "is there now", missing_ok=True)
-_row("PYTHON", "value: function(x) -> bool, run in Python: for what has no row of its own", lambda v, s: None, lambda v, e: bool(e(v)), lambda v, e: f"{getattr(e, '__name__', e)} no longer holds")
-_row("SAME_OBJECT", "the sources are one object", lambda v, s: None, lambda v, e: all(x is v[0] for x in v), lambda v, e: "no longer one object", relation=True)
-_row("NOT_SAME", "the sources are different objects", lambda v, s: None, lambda v, e: len({id(x) for x in v}) == len(v), lambda v, e: "two of them are one object now", relation=True)
-_row("NO_OVERLAP", "how the tensors share memory (by default the pattern of the first call)", lambda v, s: _overlap(v), lambda v, e: _overlap(v) == e,
-     lambda v, e: "the tensors share memory in another way", relation=True, hint="clone arguments that are views of one another, or always pass them alike")
-_row("SHAPE_EXPR", "a relation of sizes and numbers", lambda v, s: None, lambda v, e: evaluate_shape(e, v), lambda v, e: f"{e.text or e.expr} no longer holds ({', '.join(f'{n}={x}' for n, x in zip(e.names, v))})", relation=True)
-_row("GLOBAL_STATE", "grad and inference mode, autocast, default dtype and device, deterministic mode, function modes", lambda v, s: _torch.global_state(),
-     lambda v, e: _torch.global_state() == e, lambda v, e: _explain_state(e))
+_row(
+    "TENSOR",
+    "metadata of a tensor",
+    lambda v, s: TensorExpect.of(v),
+    lambda v, e: e.mismatch(v) is None,
+    _explain_tensor,
+    hint="mark dimensions that vary with mark_dynamic, or compile with dynamic=True",
+)
+_row(
+    "LENGTH",
+    "len(x) of a list, tuple, dict, set or str",
+    lambda v, s: _length(v),
+    lambda v, e: _length(v) == e,
+    lambda v, e: f"length was {e}, now {_length(v)}",
+    hint="a container that grows is read anew for each length",
+)
+_row(
+    "TRUTH",
+    "bool(x) of a container or number",
+    lambda v, s: bool(v),
+    lambda v, e: bool(v) is e,
+    lambda v, e: f"truth was {e}, now {not e}",
+)
+_row(
+    "DICT_KEYS",
+    "the keys, in order",
+    lambda v, s: _keys(v),
+    _same_keys,
+    lambda v, e: f"keys were {describe(e)}, now {describe(_keys(v))}",
+)
+_row(
+    "SET_CONTENTS",
+    "the elements of a set (by value)",
+    lambda v, s: frozenset(v),
+    lambda v, e: same_constant(frozenset(v), e),
+)
+_row(
+    "DICT_CONTAINS",
+    "key (the value) is in the dict",
+    lambda v, s: None,
+    lambda v, e: dict.__contains__(v, e),
+    lambda v, e: f"key {describe(e)} is gone",
+)
+_row(
+    "DICT_NOT_CONTAINS",
+    "key (the value) is not in the dict",
+    lambda v, s: None,
+    lambda v, e: not dict.__contains__(v, e),
+    lambda v, e: f"key {describe(e)} is there now",
+)
+_row(
+    "HAS_ATTR",
+    "attribute (the value) is in the instance dict or on the class",
+    lambda v, s: None,
+    _instance_has,
+    lambda v, e: f"attribute {e} is gone",
+)
+_row(
+    "NO_ATTR",
+    "attribute (the value) is neither in the instance dict nor on the class",
+    lambda v, s: None,
+    lambda v, e: not _instance_has(v, e),
+    lambda v, e: f"attribute {e} is there now",
+)
+_row(
+    "NO_INSTANCE_ATTR",
+    "attribute (the value) is not in the instance dict",
+    lambda v, s: None,
+    lambda v, e: e not in (getattr_raw_dict(v) or ()),
+    lambda v, e: f"instance attribute {e} now hides the class's",
+)
+_row(
+    "NO_CLASS_ATTR",
+    "attribute (the value) is nowhere along the MRO of the class x",
+    lambda v, s: None,
+    lambda v, e: _class_lookup(v, e) is _MISSING,
+    lambda v, e: f"class attribute {e} is there now",
+)
+_row(
+    "FUNCTION_CODE",
+    "code, number of defaults and names of keyword defaults",
+    lambda v, s: _function_shape(v),
+    lambda v, e: _function_shape(v) == e,
+    lambda v, e: "the function's code or its defaults were replaced",
+)
+_row(
+    "CLASS_ATTR",
+    "value: (name, object): the lookup along the MRO of the class finds this very object (or nothing: object missing)",
+    lambda v, s: None,
+    lambda v, e: _class_lookup(v, e[0]) is (e[1] if len(e) > 1 else _MISSING),
+    lambda v, e: f"class attribute {e[0]} was replaced",
+)
+_row(
+    "TYPE_VERSION",
+    "nothing about the class changed: its attributes along the MRO",
+    lambda v, s: _class_version(v),
+    lambda v, e: _class_version(v) == e,
+    lambda v, e: "the class was changed",
+)
+_row(
+    "EMPTY_CELL",
+    "a cell holds nothing",
+    lambda v, s: None,
+    lambda v, e: _cell_is_empty(v),
+    lambda v, e: "the variable has a value now",
+)
+_row(
+    "MODULE_HOOKS",
+    "ids of the hooks of an nn.Module",
+    lambda v, s: _hooks(v),
+    lambda v, e: _hooks(v) == e,
+    lambda v, e: "hooks were added or removed",
+)
+_row(
+    "WEAKREF_ALIVE",
+    "a weak reference is alive",
+    lambda v, s: None,
+    lambda v, e: v() is not None,
+    lambda v, e: "the referent is gone",
+)
+_row(
+    "ABSENT",
+    "the access (item or attribute) fails",
+    lambda v, s: None,
+    lambda v, e: v is _MISSING,
+    lambda v, e: "is there now",
+    missing_ok=True,
+)
+_row(
+    "PYTHON",
+    "value: function(x) -> bool, run in Python: for what has no row of its own",
+    lambda v, s: None,
+    lambda v, e: bool(e(v)),
+    lambda v, e: f"{getattr(e, '__name__', e)} no longer holds",
+)
+_row(
+    "SAME_OBJECT",
+    "the sources are one object",
+    lambda v, s: None,
+    lambda v, e: all(x is v[0] for x in v),
+    lambda v, e: "no longer one object",
+    relation=True,
+)
+_row(
+    "NOT_SAME",
+    "the sources are different objects",
+    lambda v, s: None,
+    lambda v, e: len({id(x) for x in v}) == len(v),
+    lambda v, e: "two of them are one object now",
+    relation=True,
+)
+_row(
+    "NO_OVERLAP",
+    "how the tensors share memory (by default the pattern of the first call)",
+    lambda v, s: _overlap(v),
+    lambda v, e: _overlap(v) == e,
+    lambda v, e: "the tensors share memory in another way",
+    relation=True,
+    hint="clone arguments that are views of one another, or always pass them alike",
+)
+_row(
+    "SHAPE_EXPR",
+    "a relation of sizes and numbers",
+    lambda v, s: None,
+    lambda v, e: evaluate_shape(e, v),
+    lambda v, e: f"{e.text or e.expr} no longer holds ({', '.join(f'{n}={x}' for n, x in zip(e.names, v))})",
+    relation=True,
+)
+_row(
+    "GLOBAL_STATE",
+    "grad and inference mode, autocast, default dtype and device, deterministic mode, function modes",
+    lambda v, s: _torch.global_state(),
+    lambda v, e: _torch.global_state() == e,
+    lambda v, e: _explain_state(e),
+)
 
 
 def _class_lookup(cls: type, name: str) -> Any:
@@ -307,7 +521,13 @@ def _class_lookup(cls: type, name: str) -> Any:
 
 
 def _class_version(cls: type) -> tuple[tuple[str, int], ...]:
-    return tuple((name, id(value)) for klass in cls.__mro__ if klass is not object for name, value in vars(klass).items() if name not in ("__dict__", "__weakref__"))
+    return tuple(
+        (name, id(value))
+        for klass in cls.__mro__
+        if klass is not object
+        for name, value in vars(klass).items()
+        if name not in ("__dict__", "__weakref__")
+    )
 
 
 def _cell_is_empty(cell: types.CellType) -> bool:
@@ -320,7 +540,9 @@ def _cell_is_empty(cell: types.CellType) -> bool:
 
 def _explain_state(expected: dict[str, Any]) -> str:
     now = _torch.global_state()
-    changed = [f"{name} was {expected.get(name)}, now {now.get(name)}" for name in now if now[name] != expected.get(name)]
+    changed = [
+        f"{name} was {expected.get(name)}, now {now.get(name)}" for name in now if now[name] != expected.get(name)
+    ]
     return "; ".join(changed) or "no difference left"
 
 

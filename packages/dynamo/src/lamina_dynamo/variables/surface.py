@@ -1,4 +1,6 @@
-"""This package's own surface met inside a captured region: marks on callables, compiled and disabled callables, `graph_break`, `is_compiling`."""
+"""This package's own surface met inside a captured region: marks on callables, compiled and disabled callables,
+`graph_break`, `is_compiling`.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +40,25 @@ class MarkedVariable(TorchFunctionVariable):
     def describe(self) -> str:
         return f"function {getattr(self.value, '__name__', self.value)} ({self.what})"
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         name = getattr(self.value, "__qualname__", repr(self.value))
         if self.what == marks.ALLOW:
             tx.direct_call = False
-            return tx.output.create_call("call_function", self.value, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
+            return tx.output.create_call(
+                "call_function", self.value, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()}
+            )
         if self.what == marks.CONSTANT_RESULT:
             return self.constant_result(tx, args, kwargs, name)
         raise GraphBreak("skipped_callable", function=name, mark=self.what)
 
-    def constant_result(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker], name: str) -> VariableTracker:
-        """The function is called now, on constants or on objects that come from outside, and never again for this graph."""
+    def constant_result(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker], name: str
+    ) -> VariableTracker:
+        """The function is called now, on constants or on objects that come from outside, and never again for this
+        graph.
+        """
         import torch
 
         result = self.value(*[_real(a, name) for a in args], **{k: _real(a, name) for k, a in kwargs.items()})
@@ -75,8 +85,12 @@ class DisabledVariable(TorchFunctionVariable):
     def describe(self) -> str:
         return f"disabled {getattr(self.value, '__name__', 'callable')}"
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-        raise GraphBreak("skipped_callable", function=getattr(self.value, "__qualname__", repr(self.value)), mark=marks.DISABLE)
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        raise GraphBreak(
+            "skipped_callable", function=getattr(self.value, "__qualname__", repr(self.value)), mark=marks.DISABLE
+        )
 
 
 @wraps_if(lambda v: isinstance(v, _eval_frame.Wrapper), priority=200)
