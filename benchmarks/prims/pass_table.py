@@ -112,15 +112,10 @@ def main() -> None:
     args = parser.parse_args()
     table = Table()
     start = time.time()
+    dtypes = [getattr(torch, d) for d in args.dtypes.split(",")]
     for layout in args.layouts.split(","):
         watch = Watch(table, args.limit)
-        replay(
-            watch,
-            list(ops(args.names)),
-            [getattr(torch, d) for d in args.dtypes.split(",")],
-            args.per_op,
-            layout=layout,
-        )
+        replay(watch, list(ops(args.names)), dtypes, args.per_op, layout=layout)
         print(
             f"{layout}: {sum(r['calls'] for r in table.counts.values())} calls, {time.time() - start:.0f} s", flush=True
         )

@@ -58,3 +58,17 @@ def test_backward_with_symbolic_sizes():
     for n in (5, 8):
         args = torch.randn(n, 6), torch.randn(6, 7)
         torch.testing.assert_close(low(*args)[0], step(*args)[0])
+
+
+def test_a_size_read_off_an_intermediate_is_not_its_own_argument():
+    def fn(x):
+        y = x[:, :-1]
+        return y.reshape(-1, x.shape[2]), y.reshape(y.shape[0] * y.shape[1], -1) + y.shape[1], x[..., ::2].flatten(1)
+
+    low = lp.decompose(make_fx(fn, tracing_mode="symbolic")(torch.randn(2, 4, 6)))
+    low.graph.lint()
+    for shape in ((2, 4, 6), (3, 7, 4)):
+        x = torch.randn(shape)
+        for got, want in zip(low(x), fn(x), strict=True):
+            assert got.stride() == want.stride()
+            torch.testing.assert_close(got, want)

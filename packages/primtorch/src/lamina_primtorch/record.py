@@ -127,6 +127,8 @@ class Recorder:
             return t(parts)
         row.meta = meta
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            self.symbols.setdefault(meta.node.expr, row)
+            # A size read off a tensor may be an argument of what makes it: only plain symbols are taken from there.
+            if meta.node.expr.is_Symbol or row.op != "call_function" or not str(row.target).startswith("aten.sym_"):
+                self.symbols.setdefault(meta.node.expr, row)
             return meta
         return Opaque(row)
