@@ -26,7 +26,7 @@ def test_check_finds_no_difference_on_any_rung(name):
 
 
 def steps(model, call, args, count=3):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     losses = []
     for _ in range(count):
         optimizer.zero_grad(set_to_none=True)
@@ -47,7 +47,8 @@ def test_three_training_steps(name, backend):
     got = steps(twin, lamina.compile(twin, backend=backend), args)
     assert got == pytest.approx(want, rel=1e-4, abs=1e-5)
     for (key, a), b in zip(model.state_dict().items(), twin.state_dict().values(), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}")
+        scale = float(a.abs().max())
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5 * max(1.0, scale), msg=lambda m, key=key: f"{key}: {m}")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

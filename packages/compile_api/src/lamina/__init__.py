@@ -6,6 +6,7 @@ The names below are imported when they are first used, so that `import lamina` c
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .__about__ import __version__
@@ -63,6 +64,13 @@ def reset() -> None:
 
     import_stage("capture").reset()
     failures.forget()
+
+
+def _load_capture_names() -> None:
+    """Put the names of lamina_dynamo into this module at once: code under capture looks them up without __getattr__."""
+    for name, home in _HOME.items():
+        if home == "lamina_dynamo" and name not in globals():
+            getattr(sys.modules[__name__], name)
 
 
 def __getattr__(name: str) -> Any:

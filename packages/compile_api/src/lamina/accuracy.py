@@ -26,6 +26,9 @@ STAGE_OF_RUNG = {
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5, torch.float64: 1e-10,
              torch.complex64: 2e-5, torch.complex128: 1e-10}
 """Largest difference from eager that is not looked at further, relative to the largest value of the tensor."""
+NOISE = 0.05
+"""A tensor much smaller than this share of the largest of its kind is rounding noise, such as the gradient of a bias
+before a batch norm, which is zero; it is compared on the scale of the others."""
 WORSE_THAN_EAGER = 2.0
 """How much further from float64 than eager a result may be."""
 
@@ -215,8 +218,9 @@ def differences(want: Outcome, got: Outcome, exact: Outcome | None = None, toler
             continue
         precise = getattr(exact, label) if exact is not None else []
         precise = precise if len(precise) == len(old) else [None] * len(old)
+        floor = NOISE * max((largest(t) for t in old if t is not None), default=0.0)
         for i, (a, b, e) in enumerate(zip(old, new, precise, strict=True)):
-            found += [f"{label[:-1]} {i}: {d}" for d in tensor_differences(a, b, e, tolerance)]
+            found += [f"{label[:-1]} {i}: {d}" for d in tensor_differences(a, b, e, tolerance, floor)]
     for key in want.state:
         precise_ = exact.state.get(key) if exact is not None else None
         found += [f"state {key}: {d}" for d in tensor_differences(want.state[key], got.state[key], precise_, tolerance)]
@@ -229,10 +233,22 @@ def differences(want: Outcome, got: Outcome, exact: Outcome | None = None, toler
     return found
 
 
+def largest(t: torch.Tensor) -> float:
+    """Return the largest finite magnitude in a floating tensor, 0.0 for others."""
+    if not t.is_floating_point() or not t.numel() or t.layout != torch.strided:
+        return 0.0
+    finite = t[t.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
 def tensor_differences(
-    want: torch.Tensor | None, got: torch.Tensor | None, exact: torch.Tensor | None, tolerance: float | None
+    want: torch.Tensor | None,
+    got: torch.Tensor | None,
+    exact: torch.Tensor | None,
+    tolerance: float | None,
+    floor: float = 0.0,
 ) -> list[str]:
-    """Return what differs between two tensors."""
+    """Return what differs between two tensors; `floor` is the least scale that differences are measured on."""
     if want is None or got is None:
         return [] if want is got else [f"{_kind(want)} became {_kind(got)}"]
     found = []
@@ -259,7 +275,7 @@ def tensor_differences(
     finite = a.isfinite()
     scale = float(a[finite].abs().max()) if bool(finite.any()) else 0.0
     far = float((a - b)[finite].abs().max()) if bool(finite.any()) else 0.0
-    allowed = (TOLERANCE.get(want.dtype, 1e-5) if tolerance is None else tolerance) * max(scale, 1e-3)
+    allowed = (TOLERANCE.get(want.dtype, 1e-5) if tolerance is None else tolerance) * max(scale, floor, 1e-3)
     if far <= allowed:
         return found
     if exact is not None and exact.shape == want.shape:

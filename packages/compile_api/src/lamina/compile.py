@@ -81,6 +81,9 @@ def resolve_backend(settings: CompileOptions) -> Callable[..., Any]:
 def captured(fn: Any, settings: CompileOptions) -> Callable[..., Any]:
     """Return `fn` (function or module) under capture with the backend of `settings`."""
     dynamo = import_stage("capture")
+    import lamina
+
+    lamina._load_capture_names()
     backend = resolve_backend(settings)
     inner = dynamo.optimize(backend, fullgraph=settings.fullgraph, dynamic=settings.dynamic)(fn)
     progress.install()
