@@ -187,12 +187,10 @@ def _moved(running: Any, new: Any, momentum: float) -> Any:
     )
 
 
-@decomp("_native_batch_norm_legit_functional.default", "_batch_norm_with_update_functional.default")
-def batch_norm_functional(*args: Any) -> Any:
-    if len(args) == 8:
-        x, weight, bias, rm, rv, training, momentum, eps = args
-    else:
-        raise NotImplementedError
+@decomp("_native_batch_norm_legit_functional.default")
+def batch_norm_functional(
+    x: Any, weight: Any, bias: Any, rm: Any, rv: Any, training: bool, momentum: float, eps: float
+) -> Any:
     if not training:
         nothing = full((0,), 0, _stat(x, weight), x.device)
         return batch_norm_eval(x, weight, bias, rm, rv, eps), nothing, nothing, rm, rv
@@ -203,6 +201,14 @@ def batch_norm_functional(*args: Any) -> Any:
         raise NotImplementedError
     stat = _stat(x, weight)
     return out, to(mean, stat), to(rstd, stat), _moved(rm, mean, momentum), _moved(rv, unbiased, momentum)
+
+
+@decomp("_batch_norm_with_update_functional.default")
+def batch_norm_with_update(x: Any, weight: Any, bias: Any, rm: Any, rv: Any, momentum: float, eps: float) -> Any:
+    if x.device.type != "cpu":
+        raise NotImplementedError("the reserved space belongs to a vendor kernel")
+    out, mean, rstd, rm, rv = batch_norm_functional(x, weight, bias, rm, rv, True, momentum, eps)
+    return out, mean, rstd, full((0,), 0, torch.uint8, x.device), rm, rv
 
 
 @decomp("_native_batch_norm_legit.no_stats")
