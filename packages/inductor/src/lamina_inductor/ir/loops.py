@@ -192,11 +192,10 @@ def wrap_integer(value: int, dtype: torch.dtype) -> int:
 
 @dataclass(eq=False)
 class LoopNode:
-    """One realised computation. `index` is its place in the graph's order; `origins` the graph nodes in it;
-    `updates`: it
-    changes a buffer that earlier nodes have written (scatter), whereas several other nodes that write one buffer
-    write
-    different parts of it (concatenation)."""
+    """One realised computation. `index` is its place in the graph's order, `origins` the graph nodes in it.
+
+    `updates`: it changes a buffer that earlier nodes have written (scatter). Otherwise, several nodes that write one
+    buffer write different parts of it (concatenation)."""
 
     index: int
     outer: tuple[LoopVar, ...]
