@@ -80,3 +80,15 @@ def test_coefficient():
 def test_substitute():
     i, j, m = symbol("i", 4), symbol("j", 8), symbol("m", 32)
     assert substitute(i * 8 + j, {"i": m // 8, "j": m % 8}) is m
+
+
+def test_forgetting_keeps_expressions_usable(monkeypatch):
+    monkeypatch.setattr(index, "_TABLE_LIMIT", 20)
+    i, j = symbol("i", 4), symbol("j", 8)
+    e = i * 8 + j
+    for k in range(100):
+        e = e + symbol(f"x{k}", 3) * k
+    for k in range(100):
+        e = e - symbol(f"x{k}", 3) * k
+    assert e == i * 8 + j
+    assert (e // 8) == i and (e % 8) == j

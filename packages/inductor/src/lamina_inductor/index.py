@@ -44,7 +44,7 @@ IntLike = Union["Expr", int]
 _table: dict[tuple, Expr] = {}
 _memo: dict[tuple, Expr] = {}
 _small: dict[int, Expr] = {}
-_TABLE_LIMIT = 400_000
+_TABLE_LIMIT = 100_000
 
 
 class Expr:
@@ -128,7 +128,7 @@ def _node(op: str, args: tuple, lo: int, hi: int, bound: Expr | None = None, pol
     found = _table.get(key)
     if found is not None:
         return found
-    if len(_table) > _TABLE_LIMIT:  # equality is structural, so forgetting old nodes is safe
+    if len(_table) > _TABLE_LIMIT or len(_memo) > 2 * _TABLE_LIMIT:  # equality is structural: forgetting is safe
         forget()
     e = Expr.__new__(Expr)
     e.op, e.args, e.lo, e.hi, e.bound = op, args, max(lo, -INF), min(hi, INF), bound
