@@ -321,3 +321,42 @@ def test_tensor_subclass_runs_in_eager(h):
     x = torch.ones(3).as_subclass(Mine)
     c = h.compile_fn(lambda x: (x + 1,), [x])
     assert "tensor class" in c.reason and type(c(x)[0]) is Mine
+
+
+def test_saved_tensors_are_freed_while_the_backward_runs(h):
+    import weakref
+
+    alive = []
+    watched = []
+
+    def compiler(gm, fakes):
+        def run(args):
+            tensors = list(args)
+            args.clear()
+            watched.extend(weakref.ref(t) for t in tensors if t.numel() == 1 << 20 and not t.requires_grad)
+            result = gm.forward(*tensors)
+            del tensors
+            alive.append(sum(r() is not None for r in watched))
+            return result
+
+        run._boxed_call = True
+        return run
+
+    c = h.compile_fn(
+        lambda x, w: ((x * w).mm(w).mm(w),),
+        [leaf(1024, 1024), leaf(1024, 1024, seed=1)],
+        backward_compiler=compiler,
+        partitioner="default",
+    )
+    x, w = leaf(1024, 1024), leaf(1024, 1024, seed=1)
+    (y,) = c(x, w)
+    loss = y.sum()
+    for _ in range(2):
+        x.grad = None
+        loss.backward(retain_graph=True)
+    first = alive[-1]
+    watched.clear()
+    loss.backward()
+    assert alive[-1] < first
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()

@@ -211,7 +211,9 @@ class _Entries:
         call.reason = None  # type: ignore[attr-defined]
         return call
 
-    def _checked(self, first: Callable[..., Any], tensors: list[int], groups: list[AliasGroup], constants: tuple[Any, ...]) -> Callable[..., Any]:
+    def _checked(
+        self, first: Callable[..., Any], tensors: list[int], groups: list[AliasGroup], constants: tuple[Any, ...]
+    ) -> Callable[..., Any]:
         separate = not groups
         watched = bool(self.mutated) and len(tensors) > 1
         positions = tuple(tensors)
