@@ -86,7 +86,7 @@ def reason_to_skip(fn: Any) -> tuple[str, dict[str, Any]] | None:
 
 # -- C functions without tensor arguments --------------------------------------------------------------------------------
 
-_QUERY_PREFIXES = ("is_", "_is_", "get_", "_get_", "are_", "has_", "_has_", "can_", "_len_", "result_type", "promote_types")
+_QUERY_PREFIXES = ("is_", "_is_", "get_", "_get_", "are_", "_are_", "has_", "_has_", "can_", "_len_", "result_type", "promote_types")
 _OPERATOR_OWNERS = ("torch._C._VariableFunctions", "torch._C._nn", "torch._C._linalg", "torch._C._special", "torch._C._fft",
                     "torch._C._sparse", "torch._C._nested")  # fmt: skip
 

@@ -203,8 +203,8 @@ class Translator:
     def stack_trace(self) -> str:
         """The user's frames, outermost first, ending at the current line."""
         prefix = self._trace_prefix
-        if prefix is None or self.parent is not None:
-            prefix = self.parent.stack_trace() if self.parent is not None else ""
+        if prefix is None or self.is_generator:  # the caller stands still while its callee runs; generators have many callers
+            prefix = self._trace_prefix = self.parent.stack_trace() if self.parent is not None else ""
         return prefix + line_of(self.f_code, self.current_instruction.line)
 
     # -- what variable trackers ask for ---------------------------------------------------------------------------

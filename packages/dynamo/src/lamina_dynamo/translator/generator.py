@@ -103,6 +103,8 @@ class GeneratorVariable(VariableTracker):
             return self.close(tx)
         return super().call_method(tx, name, args, kwargs)
 
+    call_builtin_method = call_method
+
     def close(self, tx: Any) -> VariableTracker:
         if self.finished or not self.started:
             self.finished = True

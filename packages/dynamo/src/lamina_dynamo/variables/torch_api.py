@@ -221,6 +221,13 @@ class FoldedCallable(VariableTracker):
         codegen.load_const(self.value)
 
 
+@wraps_type(torch._C._SDPBackend)
+def wrap_backend_enum(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "CONSTANT", value)
+    return TorchConstantVariable(value, source)
+
+
 @wraps_type(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 def wrap_torch_constant(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
@@ -239,6 +246,15 @@ def _fold_class(cls: Any) -> Callable[..., VariableTracker]:
 
 for _cls in (torch.device, torch.finfo, torch.iinfo):
     CONSTRUCTORS[_cls] = _fold_class(_cls)
+
+
+def _make_size(tx: Any, *args: VariableTracker) -> VariableTracker:
+    from .container import SizeVariable
+
+    return SizeVariable([i.realize() for i in args[0].realize().unpack(tx)] if args else [])
+
+
+CONSTRUCTORS[torch.Size] = _make_size
 
 
 # -- answered at translation ---------------------------------------------------------------------------------------------

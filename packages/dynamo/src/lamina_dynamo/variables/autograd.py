@@ -1,0 +1,109 @@
+"""``torch.autograd.Function``: ``apply`` becomes one graph node, which runs the user's forward (and registers the user's backward).
+
+The forward is run once on fakes while translating, so it must be free of effects outside its context object; what may have some is left to
+eager.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..bytecode import decode
+from ..graph_break import GraphBreak
+from .base import VariableTracker
+from .torch_api import handles
+
+_EFFECTS = frozenset(
+    {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "STORE_SUBSCR", "DELETE_SUBSCR", "IMPORT_NAME", "STORE_SLICE"}
+)
+_EFFECT_NAMES = frozenset(
+    {"print", "append", "extend", "update", "pop", "setdefault", "insert", "remove", "clear", "warn", "setattr", "write", "log",
+     "discard", "appendleft", "popitem", "__setitem__", "__dict__", "open", "input", "exec", "eval"}
+)  # fmt: skip
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _codes(const)
+
+
+def has_effects(fn: Any) -> bool:
+    """May ``fn`` change anything but its first argument (the context)?"""
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return True
+    context = code.co_varnames[0] if code.co_argcount else None
+    for inner in _codes(code):
+        if _EFFECT_NAMES & set(inner.co_names):
+            return True
+        previous = None
+        for inst in decode(inner):
+            if inst.opname in _EFFECTS:
+                return True
+            if inst.opname in ("STORE_ATTR", "DELETE_ATTR") and not (
+                previous is not None and previous.opname.startswith("LOAD_FAST") and previous.argval == context
+            ):
+                return True
+            if inst.opname == "LOAD_GLOBAL" and isinstance(fn.__globals__.get(inst.argval), types.FunctionType):
+                if has_effects_limited(fn.__globals__[inst.argval], fn):
+                    return True
+            previous = inst
+    return False
+
+
+def has_effects_limited(fn: Any, caller: Any) -> bool:
+    """One level of helpers is looked into; torch's own functions have no effects."""
+    if (fn.__module__ or "").startswith("torch"):
+        return False
+    return fn is caller or bool(_EFFECT_NAMES & set(fn.__code__.co_names)) or any(i.opname in _EFFECTS for i in decode(fn.__code__))
+
+
+class ApplyFunction:
+    """The target of the graph node: ``cls.apply``."""
+
+    def __init__(self, cls: type):
+        self.cls = cls
+        self.__name__ = f"{cls.__name__}_apply"
+        self.__qualname__ = self.__name__
+        self.__module__ = "lamina_dynamo.variables.autograd"
+
+    def __call__(self, *args: Any) -> Any:
+        return self.cls.apply(*args)  # type: ignore[attr-defined]
+
+
+@handles(torch.autograd.Function.__dict__["apply"].__func__)
+def _apply(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    if not args[0].is_python_constant() or kwargs:
+        raise GraphBreak("torch_unsupported", function="autograd.Function.apply")
+    cls = args[0].as_python_constant()
+    if not isinstance(cls, type) or torch._C._are_functorch_transforms_active():
+        raise GraphBreak("torch_unsupported", function="autograd.Function.apply")
+    forward = getattr(cls, "forward", None)
+    if forward is None or has_effects(forward):
+        raise GraphBreak("torch_unsupported", function=f"{cls.__name__}.apply", reason="forward may have side effects")
+    setup = getattr(cls, "setup_context", None)
+    if setup is not torch.autograd.Function.setup_context and setup is not None and has_effects(setup) and _is_own(cls, "setup_context"):
+        raise GraphBreak("torch_unsupported", function=f"{cls.__name__}.apply", reason="setup_context may have side effects")
+    for vt in args[1:]:
+        if getattr(vt, "source", None) is None and getattr(vt, "is_mutable", False) and not vt.is_python_constant():
+            raise GraphBreak("torch_unsupported", function=f"{cls.__name__}.apply", reason="mutable argument")
+    source = args[0].source
+    if source is not None:
+        for name in ("forward", "backward", "setup_context", "vjp"):
+            for klass in cls.__mro__:
+                if name in vars(klass):
+                    if klass.__module__ != "torch.autograd.function":
+                        tx.output.guard(source, "CLASS_ATTR", (name, vars(klass)[name]))
+                    break
+    fx_args = tuple(a.as_proxy() for a in args[1:])
+    return tx.output.create_node("call_function", ApplyFunction(cls), fx_args, {})
+
+
+def _is_own(cls: type, name: str) -> bool:
+    return any(name in vars(k) for k in cls.__mro__ if k.__module__ != "torch.autograd.function")
