@@ -355,3 +355,45 @@ def _filled(tx: Any, data: VariableTracker, kwargs: dict[str, VariableTracker]) 
     from .container import ListVariable
 
     return tx.output.create_call("call_function", torch.full, [ListVariable([]), data], kwargs)
+
+
+# -- switches of the attention kernels -----------------------------------------------------------------------------------
+
+
+class _Switch:
+    """A switch set for real while translating; put back when the translation ends."""
+
+    def __init__(self, setter: Any, before: Any):
+        self.setter = setter
+        self.before = before
+
+    def undo_real(self) -> None:
+        from .context import _open
+
+        _open.remove(self)
+        self.setter(self.before)
+
+
+def _switch(setter: Any, getter: Any) -> Handler:
+    def handler(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+        from .context import _open
+
+        value = args[0].as_python_constant()
+        node = tx.output.graph.create_node("call_function", setter, (value,), {})
+        node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
+        _open.append(_Switch(setter, getter()))
+        setter(value)
+        return tx.const(None)
+
+    return handler
+
+
+for _setter, _getter in (
+    ("_set_sdp_use_flash", "_get_flash_sdp_enabled"),
+    ("_set_sdp_use_mem_efficient", "_get_mem_efficient_sdp_enabled"),
+    ("_set_sdp_use_math", "_get_math_sdp_enabled"),
+    ("_set_sdp_use_cudnn", "_get_cudnn_sdp_enabled"),
+    ("_set_sdp_use_overrideable", "_get_overrideable_sdp_enabled"),
+):
+    if hasattr(torch._C, _setter) and hasattr(torch._C, _getter):
+        HANDLERS[getattr(torch._C, _setter)] = _switch(getattr(torch._C, _setter), getattr(torch._C, _getter))
