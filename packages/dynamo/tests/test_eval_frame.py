@@ -509,3 +509,33 @@ def test_is_compiling():
     g = lamina_dynamo.optimize("eager", fullgraph=True)(lambda x: x + 1 if lamina_dynamo.is_compiling() else x)
     assert float(g(torch.zeros(()))) == 1.0
     assert not lamina_dynamo.is_compiling()
+
+
+def test_fronts_of_other_compilers_are_followed():
+    def f(x):
+        return x + 1
+
+    def front(x):
+        raise AssertionError("not followed")
+
+    front.__lamina_original__ = f
+    g = lamina_dynamo.optimize("eager", fullgraph=True)(lambda x: front(x) * 2)
+    assert float(g(torch.ones(()))) == 4.0
+
+
+def test_a_function_without_tensors_runs_as_it_is_and_so_do_its_callees():
+    seen = []
+
+    def helper(k):
+        return [i * k for i in range(3)]
+
+    def f(k):
+        return sum(helper(k))
+
+    remove = lamina_dynamo.on_event(lambda e: seen.append((e.name, e.payload["code"].co_name)))
+    try:
+        g = lamina_dynamo.optimize("eager", fullgraph=True)(f)
+        assert g(2) == 6 and g(2) == 6
+    finally:
+        remove()
+    assert seen == [("frame skipped", "f")]

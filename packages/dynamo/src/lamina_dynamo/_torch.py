@@ -12,6 +12,9 @@ plain_tensor_access = torch._C.DisableTorchFunctionSubclass
 # Names of the dicts of hooks that nn.Module.__call__ looks at.
 MODULE_HOOK_DICTS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
+# Modules of torch's own compilers, to know their frames by name: they are left alone, with all that they call.
+OTHER_COMPILERS = tuple(f"torch.{name}" for name in ("_dynamo", "_inductor", "_functorch"))
+
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
     """The tensor's dispatch key set as bits: layout, conjugate and negative views, inference, functorch wrappers."""

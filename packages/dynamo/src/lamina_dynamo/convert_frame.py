@@ -375,15 +375,16 @@ def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
     if not isinstance(name, str):
         return True
     if name == "torch" or name.startswith("torch."):
+        # Wrappers for several devices run as they are; the modules inside them are frames of their own.
+        if name.startswith("torch.nn.parallel"):
+            return False
         return name.startswith(_TORCH_ROOTS) and not trace_policy.is_skipped_module(name)
     return not trace_policy.is_skipped_module(name)
 
 
 # Not even what they call: another compiler at work, imports, reports.
 _MACHINERY = (
-    "torch._dynamo",
-    "torch._inductor",
-    "torch._functorch",
+    *_torch.OTHER_COMPILERS,
     "torch.fx",
     "importlib",
     "_frozen_importlib",

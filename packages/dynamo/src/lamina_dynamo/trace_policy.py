@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ._torch import OTHER_COMPILERS
+
 SKIP_ATTRIBUTE = "_lamina_disable"
 """Set on functions that ``disable`` made: they and what they call run in eager."""
 
@@ -23,7 +25,7 @@ _INLINED = frozenset({"multi_head_attention_forward", "boolean_dispatch", "fn", 
 
 # Modules whose Python code is never followed: it inspects frames, talks to the outside, or manages the compiler itself.
 _SKIPPED_MODULES = (
-    "lamina_dynamo", "lamina", "torch._dynamo", "torch._inductor", "torch._functorch", "threading", "logging", "warnings",
+    "lamina_dynamo", "lamina", *OTHER_COMPILERS, "threading", "logging", "warnings",
     "traceback", "linecache", "importlib", "_frozen_importlib", "weakref", "pickle", "subprocess", "multiprocessing", "asyncio",
     "concurrent", "tempfile", "unittest", "pytest", "_pytest", "pdb", "gc", "signal", "socket", "ssl", "urllib", "json.encoder",
 )  # fmt: skip

@@ -127,6 +127,13 @@ class Builder:
                 if vt.source != source:
                     self.guard_same(tx, value, source, vt.source)
             return vt
+        if (t is types.FunctionType and value.__dict__) or hasattr(t, "_lamina_state"):
+            from .surface import wrap_front
+
+            vt = wrap_front(tx, value, source)
+            if vt is not None:
+                self.remember(value, vt)
+                return vt
         if marks.any_marks() and callable(value):
             from .surface import wrap_marked
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from .. import _eval_frame, eval_frame, marks
@@ -111,3 +112,23 @@ def wrap_marked(tx: Any, value: Any, source: Any) -> VariableTracker | None:
     if source is not None:
         tx.output.guard(source, "ID", value)
     return MarkedVariable(value, source, what)
+
+
+def wrap_front(tx: Any, value: Any, source: Any) -> VariableTracker | None:
+    """What stands in front of an original in a compiler built on this package (``__lamina_original__`` of a function, ``_lamina_state.original`` of a
+    module): the original is followed. None if the value is no such thing."""
+    if type(value) is types.FunctionType:
+        original = value.__dict__.get("__lamina_original__")
+        if original is None:
+            return None
+        if source is not None:
+            tx.output.guard(source, "ID", value)
+            source = AttrSource(source, "__lamina_original__")
+        return tx.wrap(original, source)  # type: ignore[no-any-return]
+    state = getattr(value, "_lamina_state", None)
+    if state is None:
+        return None
+    if source is not None:
+        tx.output.guard(source, "TYPE", type(value))
+        source = AttrSource(AttrSource(source, "_lamina_state"), "original")
+    return tx.wrap(state.original, source)  # type: ignore[no-any-return]
