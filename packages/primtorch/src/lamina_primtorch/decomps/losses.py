@@ -8,7 +8,7 @@ import torch
 
 from .. import prims as p
 from .. import strides
-from ..operands import align, broadcast, full, reshape, spread, to, widened
+from ..operands import align, broadcast, full, promoted, reshape, spread, to, widened
 from ..promotion import compute_type
 from ._table import decomp
 from .reductions import mean as mean_of
@@ -122,7 +122,9 @@ def binary_cross_entropy_with_logits(
 
 @decomp("soft_margin_loss.default")
 def soft_margin_loss(x: Any, target: Any, reduction: int = 1) -> Any:
-    a, b, dtype = _pair(x, target)
+    (a, b), dtype = promoted((x, target))  # eager chains whole-tensor operations here: half precision rounds after each
+    if not dtype.is_floating_point:
+        raise NotImplementedError
     return _reduce(p.log1p(p.exp(p.neg(p.mul(a, b)))), reduction, dtype)
 
 

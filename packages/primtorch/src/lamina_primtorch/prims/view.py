@@ -14,38 +14,31 @@ from .. import strides
 from ..spec import TensorMeta, define
 
 
+def _broadcast_strides(x: Any, shape: tuple, dims: tuple) -> tuple:
+    """Strides as ``expand`` gives them: 0 where repeated, new dimensions of size 1 continue the layout."""
+    have = dict(zip(dims, zip(x.shape, x.stride())))
+    out: list = [0] * len(shape)
+    for d in range(len(shape) - 1, -1, -1):
+        want = shape[d]
+        if d in have:
+            n, step = have[d]
+        else:
+            n, step = 1, (shape[d + 1] * out[d + 1] if d + 1 < len(shape) else 1) if have else 0
+        if strides.is_int(n, 1) and not strides.is_int(want, 1):
+            step = 0
+        elif n is not want and n != want:
+            raise RuntimeError(f"broadcast_in_dim of {tuple(x.shape)} at {dims} to {shape}")
+        out[d] = step
+    return tuple(out)
+
+
 def _broadcast_in_dim(x: torch.Tensor, shape: tuple, dims: tuple) -> torch.Tensor:
-    sizes = [1] * len(shape)
-    steps = [0] * len(shape)
-    for k, d in enumerate(dims):
-        sizes[d], steps[d] = x.shape[k], x.stride(k)
-    step = 1
-    for d in range(
-        len(shape) - 1, -1, -1
-    ):  # new dimensions of size 1 need some stride; keep the view contiguous if x is
-        if d not in dims:
-            steps[d] = step
-        step = sizes[d] * steps[d]
-    return x.as_strided(sizes, steps, x.storage_offset()).expand(shape)
+    return x.as_strided(shape, _broadcast_strides(x, shape, dims), x.storage_offset())
 
 
 def _broadcast_meta(x: Any, shape: tuple, dims: tuple) -> TensorMeta:
     shape = tuple(shape)
-    steps: list = [None] * len(shape)
-    sizes: list = [1] * len(shape)
-    for k, d in enumerate(dims):
-        sizes[d], steps[d] = x.shape[k], x.stride()[k]
-    step: Any = 1
-    for d in range(len(shape) - 1, -1, -1):
-        if steps[d] is None:
-            steps[d] = step
-        step = sizes[d] * steps[d]
-    for d, n in enumerate(shape):
-        if strides.is_int(sizes[d], 1) and not strides.is_int(n, 1):
-            steps[d] = 0
-        elif sizes[d] is not n and sizes[d] != n:
-            raise RuntimeError(f"broadcast_in_dim of {tuple(x.shape)} at {dims} to {shape}")
-    return TensorMeta(shape, tuple(steps), x.dtype, x.device)
+    return TensorMeta(shape, _broadcast_strides(x, shape, dims), x.dtype, x.device)
 
 
 define(
