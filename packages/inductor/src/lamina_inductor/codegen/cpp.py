@@ -57,16 +57,16 @@ class CppTarget:
 
         def kernel_text(call: KernelCall) -> str:
             key = call.kernel.key()
-            return names[key] if in_wrapper else f"f->kernels[{table[key]}]"
+            return f"kernels::{names[key]}" if in_wrapper else f"f->kernels[{table[key]}]"
 
-        wrapper = write_wrapper(program, kernel_text)
+        wrapper = write_wrapper(program, kernel_text, toolchain.vector_bytes() // 4)
         bodies = ["".join(write_kernel(spec, names[spec.key()], toolchain.vector_bytes()) + "\n" for spec in group) for group in groups]
+        head = ('#include "lamina.h"\n' if wrapper.includes_kernels or (in_wrapper and groups) else "") + _GRAPH_HEAD
         if in_wrapper:
-            head = (_KERNEL_HEAD if groups else "") + _GRAPH_HEAD
-            body = bodies[0].replace('extern "C" int ', "static int ") if bodies else ""
-            sources = [head + body + wrapper.source]
+            body = "".join(bodies).replace('extern "C" int ', "static int ")
+            sources = [f"{head}namespace kernels {{\nusing namespace lm;\n{body}}}\n{wrapper.source}" if body else head + wrapper.source]
         else:
-            sources = [_GRAPH_HEAD + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
+            sources = [head + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
         units = [build_cache.Unit(s) for s in sources]
         libraries = [build_cache.load(p) for p in cache.build_all(units, configured=cxx, jobs=jobs)]
         addresses: list[int] = []

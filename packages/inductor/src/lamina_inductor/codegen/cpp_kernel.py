@@ -24,6 +24,8 @@ from .cpp_ops import ELEMENT, EXPENSIVE, LANE, TEXT, lane_bytes, truth, vector_t
 from .kernel import BufferArg, KernelSpec, LoopVar, Phase
 
 _SPLIT_REDUCTION = 16384  # elements a partial result of a reduction without outer loops covers
+_WIDE_OPS = frozenset("load store reduction add sub mul neg square to_dtype constant".split())
+_TILE = 32  # iterations of the second loop of a transposing kernel
 _STACK_BYTES = 65536  # scratch up to this size lives on the stack
 
 
@@ -157,7 +159,16 @@ class KernelWriter:
         if self.mode == "scalar" or not self.vector_bytes:
             return 1
         widest = max((lane_bytes(op.dtype) for op in self.spec.ops() if op.dtype in LANE and op.name != "indirect"), default=4)
-        return max(1, self.vector_bytes // widest)
+        lanes = max(1, self.vector_bytes // widest)
+        if self.mode == "column" and self._can_widen(lanes):
+            lanes *= 4
+        return lanes
+
+    def _can_widen(self, lanes: int) -> bool:
+        """Reductions over rows of cheap ops take four registers of columns at a time: a row of memory is then read in longer pieces."""
+        if not any(p.loops for p in self.spec.phases) or self.vector_loop is None or self.vector_loop.size.lo < 4 * lanes:
+            return False
+        return all(op.name in _WIDE_OPS and (op.name != "reduction" or op.args[1] == "sum") for op in self.spec.ops())
 
     def _phase_vector_loop(self, phase: Phase) -> LoopVar:
         return max(phase.loops, key=lambda v: (self._score(v.name, phase.ops), phase.loops.index(v)))
@@ -215,9 +226,9 @@ class KernelWriter:
                 self.put(f"heap {_c(b.name)}_raw(({count}) * i64(sizeof({t})) * {lanes});")
                 self.put(f"{t}* __restrict {_c(b.name)} = ({t}*){_c(b.name)}_raw.p;")
 
-    def _flat_loops(self, loops: list[LoopVar], block: tuple[str, str] | None) -> None:
-        """Opens `for it in [lo, hi)` with the loop variables kept in step; `block` adds an innermost (name, count)."""
-        parts = [(v.name, c_index(v.size, {})) for v in loops] + ([block] if block else [])
+    def _flat_loops(self, loops: list[LoopVar], blocks: list[tuple[str, str]]) -> None:
+        """Opens `for it in [lo, hi)` with the loop variables kept in step; `blocks` adds inner (name, count) pairs."""
+        parts = [(v.name, c_index(v.size, {})) for v in loops] + blocks
         self.put("i64 rest_ = lo;")
         for name, size in reversed(parts):
             self.put(f"i64 {name} = rest_ % ({size}); rest_ /= ({size});")
@@ -245,7 +256,7 @@ class KernelWriter:
         work = c_index(self._work() * product(v.size for v in serial), {})
         self.open(f"parallel({count}, {work}, 1, [&](i64 lo, i64 hi)")
         self._scratch("1")
-        self._flat_loops(outer, None)
+        self._flat_loops(outer, [])
         for v in serial:
             self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
         for k, p in enumerate(spec.phases):
@@ -414,10 +425,27 @@ class KernelWriter:
 
     # column mode ---------------------------------------------------------------------------------------------
 
+    def _transposed_loop(self) -> LoopVar | None:
+        """Another parallel outer loop along which some accesses are contiguous that are strided along the vectorised one: both are then
+        cut into tiles, so that every cache line is used whole while it is near."""
+        spec, vec = self.spec, self.vector_loop
+        if vec is None or vec.kind != "parallel" or any(p.loops for p in spec.phases):
+            return None
+        if any(b.role == "scratch" for b in spec.buffers):
+            return None
+        for op in spec.ops():
+            if op.name not in ("load", "store") or self._stride(op.args[1], vec.name) in (None, 0, 1):
+                continue
+            for v in spec.loops:
+                if v is not vec and v.kind == "parallel" and v.size.hi >= 8 and self._stride(op.args[1], v.name) == 1:
+                    return v
+        return None
+
     def _write_column(self) -> None:
         spec = self.spec
         vec = self.vector_loop
-        outer = [v for v in spec.loops if v is not vec and v.kind == "parallel"]
+        other = self._transposed_loop()
+        outer = [v for v in spec.loops if v is not vec and v is not other and v.kind == "parallel"]
         serial = [v for v in spec.loops if v is not vec and v.kind != "parallel"]
         per_item = self._work() * product(v.size for v in serial)
         count = " * ".join(["i64(1)"] + [f"({c_index(v.size, {})})" for v in outer])
@@ -425,29 +453,24 @@ class KernelWriter:
             self.put(f"const i64 total_ = {count};")
             self.open(f"parallel(total_, {c_index(per_item, {})}, 1, [&](i64 lo, i64 hi)")
             self._scratch("N")
-            self._flat_loops(outer, None)
+            self._flat_loops(outer, [])
         else:
-            shared = vec.kind == "parallel"
-            width = max(self.lanes, 8192 // max(1, self.lanes) * self.lanes) if not any(p.loops for p in spec.phases) else 4 * self.lanes
-            size = c_index(vec.size, {})
-            if shared:
-                self.put(f"const i64 width_ = {width}, blocks_ = ({size} + width_ - 1) / width_;")
-            else:
-                self.put(f"const i64 width_ = imax(1, {size}), blocks_ = {size} > 0;")
-            self.put(f"const i64 total_ = {count} * blocks_;")
-            self.open(f"parallel(total_, {c_index(per_item, {})} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)")
-            self._scratch("N")
-            self._flat_loops(outer, ("block_", "blocks_"))
+            self._open_blocks(vec, other, outer, count, per_item)
         for v in serial:
             self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
         done: set[Op] = set()
+        start = "block_ * width_"
+        stop = f"imin((block_ + 1) * width_, {c_index(vec.size, {})})" if vec is not None else ""
+        if other is not None:
+            self.open(f"for (i64 chunk_ = {start}; chunk_ < {stop}; chunk_ += N)")
+            self.open(
+                f"for (i64 {other.name} = tile_ * {_TILE}; {other.name} < imin((tile_ + 1) * {_TILE}, {c_index(other.size, {})}); ++{other.name})"
+            )
+            start, stop = "chunk_", f"imin(chunk_ + N, {stop})"
         if vec is not None:
             if len(spec.phases) == 1 and not spec.phases[0].loops:
                 self._hoist(spec.phases[0], done, lambda d: vec.name not in d, "return;")
-            self.open(
-                f"vloop<N>(block_ * width_, imin((block_ + 1) * width_, {c_index(vec.size, {})}), "
-                f"[&](i64 {vec.name}, auto c) __attribute__((always_inline))"
-            )
+            self.open(f"vloop<N>({start}, {stop}, [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
             lanes, base = "c", vec.name
         else:
             lanes, base = ("all_lanes{}", None) if self.lanes == 1 else ("1", None)
@@ -455,10 +478,33 @@ class KernelWriter:
             self._column_phase(k, p, lanes, base, done)
         if vec is not None:
             self.close("});")
+        if other is not None:
+            self.close()
+            self.close()
         for _ in serial:
             self.close()
         self.close()
         self.close("});")
+
+    def _open_blocks(self, vec: LoopVar, other: LoopVar | None, outer: list[LoopVar], count: str, per_item: Expr) -> None:
+        """Opens the shared loop over outer iterations and blocks of the vectorised loop (and tiles of the transposed one)."""
+        size = c_index(vec.size, {})
+        if any(p.loops for p in self.spec.phases):
+            width = 4 * self.lanes
+        else:
+            width = max(self.lanes, (8192 if other is None else 128) // self.lanes * self.lanes)
+        if vec.kind == "parallel":
+            self.put(f"const i64 width_ = {width}, blocks_ = ({size} + width_ - 1) / width_;")
+        else:
+            self.put(f"const i64 width_ = imax(1, {size}), blocks_ = {size} > 0;")
+        blocks, tile_work = [("block_", "blocks_")], "1"
+        if other is not None:
+            self.put(f"const i64 tiles_ = ({c_index(other.size, {})} + {_TILE - 1}) / {_TILE};")
+            blocks, tile_work, count = [("tile_", "tiles_"), *blocks], str(_TILE), f"{count} * tiles_"
+        self.put(f"const i64 total_ = {count} * blocks_;")
+        self.open(f"parallel(total_, {c_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)")
+        self._scratch("N")
+        self._flat_loops(outer, blocks)
 
     def _column_phase(self, number: int, phase: Phase, lanes: str, base: str | None, done: set[Op]) -> None:
         self.put(f"// phase {number}")

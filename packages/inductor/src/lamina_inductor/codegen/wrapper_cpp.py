@@ -17,7 +17,7 @@ from ..index import Expr, to_expr
 from ..ir.layout import Layout, same_strides
 from ..ir.program import Alloc, BindSize, BufferRef, ExternCall, Free, GraphProgram, KernelCall, Output, Reuse, View
 from .cpp_kernel import c_index
-from .cpp_ops import ELEMENT
+from .small_gemm import write_small_gemm
 from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code, plan_extern, python_call
 
 _STACK_ARENA = 16384
@@ -33,10 +33,12 @@ class WrapperText:
     outputs: list[tuple[str, Any]] = field(default_factory=list)
     routes: list[tuple[str, str, str]] = field(default_factory=list)
     releases_gil: bool = False
+    includes_kernels: bool = False  # uses lamina.h: small matrix products are written inline
 
 
 class _Writer(Names):
-    def __init__(self, program: GraphProgram, kernel_text: Callable[[KernelCall], str]) -> None:
+    def __init__(self, program: GraphProgram, kernel_text: Callable[[KernelCall], str], lanes: int) -> None:
+        self.lanes = lanes
         self.program = program
         self.device = program.device.type
         self.kernel_text = kernel_text
@@ -281,18 +283,23 @@ class _Writer(Names):
     def _extern(self, s: ExternCall, number: int) -> None:
         outs: list[str | None] = []
         out_handle = None
-        saved = list(self.lines)
+        if self.lanes and self.program.device.type == "cpu":
+            layouts = {d.name: d.layout for d in self.program.buffers.values()}
+            inline = write_small_gemm(s, layouts, self.pointer, self.lanes)
+            if inline is not None:
+                self.put(inline)
+                self.result.routes.append((str(s.target), "inline", ""))
+                self.result.includes_kernels = True
+                return
         if s.out and s.outputs[0] is not None:
             out_handle = self.handle(BufferRef(s.outputs[0]))
             outs = [None]
         else:
             outs = [None if o is None else f"&h_{_c(o)}.h" for o in s.outputs]
         plan = ExternPlan("python")
-        body_start = len(self.lines)
         self.put("{")
         self.indent += 1
         self.put("failed = 0;")
-        before_handles = set(self.has_handle)
         try:
             plan = plan_extern(s, self, outs, out_handle)
         except NoRoute as e:
@@ -307,7 +314,6 @@ class _Writer(Names):
         self.result.callbacks.setdefault(number, (plan.python or python_call(s)[0], len(s.outputs)))
         self.indent -= 1
         self.put("}")
-        _ = saved, body_start, before_handles
         for o in s.outputs:
             if o is not None and not s.out:
                 self.has_handle.add(o)
@@ -380,9 +386,10 @@ def _c(name: str) -> str:
     return "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
 
 
-def write_wrapper(program: GraphProgram, kernel_text: Callable[[KernelCall], str]) -> WrapperText:
-    """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel call."""
-    return _Writer(program, kernel_text).write()
+def write_wrapper(program: GraphProgram, kernel_text: Callable[[KernelCall], str], lanes: int = 0) -> WrapperText:
+    """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel call. `lanes`: floats in a
+    vector register, for matrix products that are written inline; 0: none are."""
+    return _Writer(program, kernel_text, lanes).write()
 
 
-__all__ = ["ELEMENT", "WrapperText", "torch", "write_wrapper"]
+__all__ = ["WrapperText", "write_wrapper"]

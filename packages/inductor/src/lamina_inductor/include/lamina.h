@@ -262,6 +262,7 @@ template <class V, class F> LM_INLINE V fill_each(F value) {
 
 // One element for all lanes.
 template <class V, class T> LM_INLINE V load_splat(const T* p) {
+  if constexpr (lanes<V>::value == 1) return mem<V, T>::load(p, all_lanes{});
   vec<typename scalar_mem<T>::type, lanes<V>::value> raw = {};
   typename scalar_mem<T>::type s;
   __builtin_memcpy(&s, p, sizeof(s));
@@ -457,6 +458,22 @@ template <class V> LM_INLINE V sqrt_(V x) { return hw<V>::sqrt(x); }
 #endif
 template <class V> LM_INLINE V fmas(V a, V b, elem<V> c) { return fma_<V>(a, b, splat<V>(c)); }
 
+#if defined(__AVX512F__) && !defined(__clang__)
+LM_INLINE vec<f32, 16> hw_round(vec<f32, 16> x, const int) { return __builtin_ia32_rndscaleps_mask(x, 8, x, (unsigned short)-1, 4); }
+// exp with the instruction that scales by 2^n and rounds once, overflow and subnormals included.
+template <class V> LM_INLINE V exp_native(V c, V lo, V hi, V log2e, V ln2_hi, V ln2_lo, V& n) {
+  c = __builtin_ia32_maxps512_mask(lo, c, c, (unsigned short)-1, 4);  // a NaN in the second operand stays
+  c = __builtin_ia32_minps512_mask(hi, c, c, (unsigned short)-1, 4);
+  n = hw_round(c * log2e, 0);
+  return fma_<V>(n, ln2_lo, fma_<V>(n, ln2_hi, c));
+}
+LM_INLINE vec<f32, 16> hw_scale2(vec<f32, 16> p, vec<f32, 16> n) {
+  return __builtin_ia32_scalefps512_mask(p, n, p, (unsigned short)-1, 4);
+}
+template <class V> struct has_scale { static constexpr bool value = false; };
+template <> struct has_scale<vec<f32, 16>> { static constexpr bool value = true; };
+#define LM_SCALE 1
+#endif
 // Nearest even through the "add and subtract 2^mantissa" trick (exact while -fassociative-math is off).
 template <class V> LM_INLINE V rint_(V x) {
   constexpr elem<V> magic = sizeof(elem<V>) == 4 ? elem<V>(8388608.0) : elem<V>(4503599627370496.0);
@@ -524,6 +541,12 @@ template <class V> using expo_of = typename expo_pick<V, sizeof(elem<V>)>::type;
 
 template <class V> LM_INLINE V exp_(V x) {
   typedef expo_of<V> E;
+#ifdef LM_SCALE
+  if constexpr (has_scale<V>::value) {
+    V n, r = exp_native<V>(x, splat<V>(E::lo), splat<V>(E::hi), splat<V>(E::log2e), splat<V>(-E::ln2_hi), splat<V>(-E::ln2_lo), n);
+    return hw_scale2(1 + (r + E::tail(r)), n);
+  }
+#endif
   V c = select<V>(x < E::lo, splat<V>(E::lo), x);
   c = select<V>(c > E::hi, splat<V>(E::hi), c);  // a NaN passes both
   V n = rint_(c * E::log2e);
@@ -1041,6 +1064,55 @@ template <class V, bool Max> struct arg_acc {
     return best[0];
   }
 };
+
+// c[m, n] = beta * start[m, n] + alpha * sum_k a[m, k] b[k, n], sizes known. `start` may have strides of zero (a bias).
+template <int M, int N, int K, int L>
+inline void small_gemm(f32* c, i64 c0, const f32* a, i64 a0, i64 a1, const f32* b, i64 b0, i64 b1, const f32* start, i64 s0, i64 s1,
+                       f32 beta, f32 alpha) {
+  typedef vec<f32, L> V;
+  constexpr int NP = (N + L - 1) / L * L, R = M < 4 ? M : 4;
+  alignas(64) f32 packed[K * NP];
+  alignas(64) f32 row[NP] = {};
+  if (b1 != 1 || N != NP) {
+    if (b0 == 1)
+      for (int n = 0; n < N; ++n)
+        for (int k = 0; k < K; ++k) packed[k * NP + n] = b[n * b1 + k];
+    else
+      for (int k = 0; k < K; ++k)
+        for (int n = 0; n < N; ++n) packed[k * NP + n] = b[k * b0 + n * b1];
+    for (int k = 0; k < K; ++k)
+      for (int n = N; n < NP; ++n) packed[k * NP + n] = 0;
+    b = packed, b0 = NP;
+  }
+  for (int n = 0; n < NP; n += L)
+    for (int m = 0; m < M; m += R) {
+      const int rows = M - m < R ? M - m : R;
+      const f32* from[R];
+      V acc[R];
+      for (int r = 0; r < R; ++r) acc[r] = V{}, from[r] = a + (m + (r < rows ? r : 0)) * a0;
+      for (int k = 0; k < K; ++k) {
+        V v = load_raw<f32, L>(b + k * b0 + n, all_lanes{});
+        for (int r = 0; r < R; ++r) acc[r] = fma_<V>(splat<V>(from[r][k * a1]), v, acc[r]);
+      }
+      const int width = N - n < L ? N - n : L;
+      for (int r = 0; r < rows; ++r) {
+        V out = alpha == 1 ? acc[r] : acc[r] * alpha;
+        if (start) {
+          const f32* from_start = start + (m + r) * s0 + n * s1;
+          V add;
+          if (s1 == 1 && width == L) add = load_raw<f32, L>(from_start, all_lanes{});
+          else {
+            for (int k = 0; k < width; ++k) row[k] = from_start[k * s1];
+            add = load_raw<f32, L>(row, all_lanes{});
+          }
+          out += beta == 1 ? add : add * beta;
+        }
+        f32* to = c + (m + r) * c0 + n;
+        if (width == L) store_raw<f32, L>(to, out, all_lanes{});
+        else store_raw<f32, L>(to, out, width);
+      }
+    }
+}
 
 // ---------------------------------------------------------------------------------------------------------- 7 loops
 // step(i, lanes, slot) over [lo, hi), N at a time, unrolled U times; the rest comes as one partial vector.
