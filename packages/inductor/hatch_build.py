@@ -1,4 +1,5 @@
-"""Builds the C extension of lamina-inductor while a wheel is made. Without a C compiler the wheel is made without it: the extension is then
+"""Builds the C extension of lamina-inductor while a wheel is made. Without a C compiler the wheel is made without it:
+the extension is then
 compiled into the build cache on first use (`lamina_inductor.runtime.native`)."""
 
 from __future__ import annotations
@@ -11,14 +12,26 @@ import sysconfig
 
 
 def build(package: str) -> str | None:
-    """Compiles ``_native.c`` in ``package`` for the running Python; the library's path, or None when that is not possible."""
+    """Compiles ``_native.c`` in ``package`` for the running Python; the library's path, or None when that is not
+    possible."""
     target = os.path.join(package, "_native" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so"))
     paths = sysconfig.get_paths()
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     link = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     scratch = f"{target}.{os.getpid()}.tmp"
     includes = [f"-I{p}" for p in sorted({paths["include"], paths["platinclude"], os.path.join(package, "include")})]
-    command = [*compiler, "-std=gnu11", "-O2", "-g0", "-fPIC", *includes, os.path.join(package, "_native.c"), *link, "-o", scratch]
+    command = [
+        *compiler,
+        "-std=gnu11",
+        "-O2",
+        "-g0",
+        "-fPIC",
+        *includes,
+        os.path.join(package, "_native.c"),
+        *link,
+        "-o",
+        scratch,
+    ]
     if sys.platform.startswith("linux"):
         command.append("-ldl")
     try:
@@ -51,4 +64,4 @@ else:
             if library is not None:
                 build_data["pure_python"] = False
                 build_data["infer_tag"] = True
-                build_data["artifacts"].append(f"src/lamina_inductor/{os.path.basename(library)}")  # type: ignore[attr-defined]
+                build_data["artifacts"].append(f"src/lamina_inductor/{os.path.basename(library)}")  # type: ignore[attr-defined]  # noqa: E501

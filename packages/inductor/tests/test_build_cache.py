@@ -10,6 +10,7 @@ import sys
 import zipfile
 
 import pytest
+
 from lamina_inductor import build_cache, toolchain
 from lamina_inductor.build_cache import BuildCache, Unit
 from lamina_inductor.errors import TargetError, TargetUnavailable
@@ -82,7 +83,9 @@ def test_concurrent_processes_share_one_folder(tmp_path):
         f"c = BuildCache({str(tmp_path)!r}); p = c.build(Unit({SOURCE % 77!r})); print(load(p).answer())"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=env, text=True) for _ in range(2)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=env, text=True) for _ in range(2)
+    ]
     assert [p.communicate()[0].strip() for p in running] == ["77", "77"]
     assert not list(tmp_path.glob("??/.part-*"))
 

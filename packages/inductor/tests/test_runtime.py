@@ -8,13 +8,24 @@ import weakref
 
 import pytest
 import torch
+
 from lamina_inductor import toolchain
 from lamina_inductor.codegen.cpp import CppTarget
 from lamina_inductor.codegen.kernel import BufferArg, KernelSpec, LoopVar, Phase
 from lamina_inductor.config import patch
 from lamina_inductor.index import const, symbol, to_expr
 from lamina_inductor.ir.layout import Layout, contiguous_strides
-from lamina_inductor.ir.program import Alloc, BindSize, BufferDecl, BufferRef, ExternCall, Free, GraphProgram, KernelCall, Output
+from lamina_inductor.ir.program import (
+    Alloc,
+    BindSize,
+    BufferDecl,
+    BufferRef,
+    ExternCall,
+    Free,
+    GraphProgram,
+    KernelCall,
+    Output,
+)
 from lamina_inductor.ops import Op
 
 F = torch.float32
@@ -44,14 +55,27 @@ def _double_kernel(n):
     y = Op("mul", (x, two), F)
     ops = (x, two, y, Op("store", ("y", i, y, None, None), F))
     sizes = ("s0",) if not isinstance(n, int) else ()
-    return KernelSpec("double", (LoopVar("i0", to_expr(n)),), (Phase((), ops),), (BufferArg("x", F, "in", to_expr(n)), BufferArg("y", F, "out", to_expr(n))), sizes)
+    return KernelSpec(
+        "double",
+        (LoopVar("i0", to_expr(n)),),
+        (Phase((), ops),),
+        (BufferArg("x", F, "in", to_expr(n)), BufferArg("y", F, "out", to_expr(n))),
+        sizes,
+    )
 
 
 def _double(n):
     buffers = {"x": BufferDecl("x", _layout(n), "input", 0), "y": BufferDecl("y", _layout(n), "output")}
     steps = [Alloc("y"), KernelCall(_double_kernel(n), ("x", "y"), () if isinstance(n, int) else (n,)), Free("x")]
     sizes = [] if isinstance(n, int) else [("s0", 0, "size", 0)]
-    return GraphProgram("double", 1, buffers, steps, [Output("buffer", "y"), Output("input", index=0), Output("none"), Output("scalar", value=7)], sizes)
+    return GraphProgram(
+        "double",
+        1,
+        buffers,
+        steps,
+        [Output("buffer", "y"), Output("input", index=0), Output("none"), Output("scalar", value=7)],
+        sizes,
+    )
 
 
 def test_conventions_and_outputs(build):
@@ -94,7 +118,12 @@ def test_reference_counts_and_early_release(build):
 
 def test_wrong_inputs_raise_type_errors(build):
     graph = build(_double(6))
-    for call in (lambda: graph.unboxed(), lambda: graph.unboxed(3), lambda: graph.boxed(torch.ones(6)), lambda: graph.boxed([])):
+    for call in (
+        lambda: graph.unboxed(),
+        lambda: graph.unboxed(3),
+        lambda: graph.boxed(torch.ones(6)),
+        lambda: graph.boxed([]),
+    ):
         with pytest.raises(TypeError):
             call()
 
@@ -111,7 +140,9 @@ def _one_extern(target, args, kwargs, shapes, dtype=F):
     names = [f"r{k}" for k in range(len(shapes))]
     for name, shape in zip(names, shapes, strict=True):
         buffers[name] = BufferDecl(name, _layout(*shape, dtype=dtype), "output")
-    return GraphProgram("extern", 2, buffers, [ExternCall(target, args, kwargs, tuple(names))], [Output("buffer", n) for n in names])
+    return GraphProgram(
+        "extern", 2, buffers, [ExternCall(target, args, kwargs, tuple(names))], [Output("buffer", n) for n in names]
+    )
 
 
 A, B = BufferRef("a"), BufferRef("b")
@@ -164,7 +195,10 @@ def test_python_errors_of_externs_keep_their_type(build):
 
 def test_data_dependent_sizes(build):
     u = symbol("u0", lo=0)
-    buffers = {"a": BufferDecl("a", _layout(4, 5), "input", 0), "r": BufferDecl("r", _layout(u, 2, dtype=torch.int64), "output")}
+    buffers = {
+        "a": BufferDecl("a", _layout(4, 5), "input", 0),
+        "r": BufferDecl("r", _layout(u, 2, dtype=torch.int64), "output"),
+    }
     steps = [ExternCall(aten.nonzero.default, (A,), {}, ("r",)), BindSize("u0", "r", 0)]
     graph = build(GraphProgram("nz", 1, buffers, steps, [Output("buffer", "r"), Output("scalar", value=u * 2)]))
     a = torch.randn(4, 5).relu()

@@ -1,10 +1,13 @@
 """Compiled units, kept by content: the key is a hash of everything that decides the machine code.
 
-A unit is one shared object. Its key covers the source text, the header, the flags, the instruction-set level and this package's version,
+A unit is one shared object. Its key covers the source text, the header, the flags, the instruction-set level and this
+package's version,
 but not the compiler: a second process finds its units without having one.
 
-An entry is two files, ``<key>.so`` and ``<key>.json`` (size and SHA-256 of the first), each moved into place in one step, the second one
-last. Whatever does not match is treated as absent and built again. A folder that cannot be used (not ours, read only, full) is replaced by a
+An entry is two files, ``<key>.so`` and ``<key>.json`` (size and SHA-256 of the first), each moved into place in one
+step, the second one
+last. Whatever does not match is treated as absent and built again. A folder that cannot be used (not ours, read only,
+full) is replaced by a
 temporary one for this process, with one warning.
 
 >>> cache = BuildCache(tmp_path)
@@ -38,7 +41,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit. `extra` are additional flags; `salt` joins the key (for units that include more than lamina's headers)."""
+    """One translation unit. `extra` are additional flags; `salt` joins the key (for units that include more than
+    lamina's headers)."""
 
     source: str
     language: str = "c++"
@@ -49,7 +53,15 @@ class Unit:
     def key(self) -> str:
         """Content hash, 40 hex digits."""
         h = hashlib.sha256()
-        for part in (str(FORMAT), __version__, self.language, toolchain.cpu_level(), *toolchain.unit_flags(), *self.extra, self.salt):
+        for part in (
+            str(FORMAT),
+            __version__,
+            self.language,
+            toolchain.cpu_level(),
+            *toolchain.unit_flags(),
+            *self.extra,
+            self.salt,
+        ):
             h.update(part.encode() + b"\0")
         h.update(_header_digest())
         h.update(self.source.encode())
@@ -105,7 +117,7 @@ class BuildCache:
         with self._lock:
             if self._fallback is None:
                 warnings.warn(
-                    f"lamina: the cache folder {self.root} cannot be used ({why}); compiled code is kept for this process only. "
+                    f"lamina: the cache folder {self.root} cannot be used ({why}); compiled code is kept for this process only. "  # noqa: E501
                     "Set LAMINA_CACHE_DIR to a folder of yours.",
                     stacklevel=2,
                 )
@@ -127,7 +139,11 @@ class BuildCache:
                 data = so.read_bytes()
             except (OSError, ValueError):
                 continue
-            if isinstance(want, dict) and want.get("size") == len(data) and want.get("sha256") == hashlib.sha256(data).hexdigest():
+            if (
+                isinstance(want, dict)
+                and want.get("size") == len(data)
+                and want.get("sha256") == hashlib.sha256(data).hexdigest()
+            ):
                 return so
         return None
 
@@ -142,7 +158,14 @@ class BuildCache:
         so, note = self._entry(folder, key)
         so.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_whole(so, data)
-        text = json.dumps({"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "level": toolchain.cpu_level(), "format": FORMAT})
+        text = json.dumps(
+            {
+                "size": len(data),
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "level": toolchain.cpu_level(),
+                "format": FORMAT,
+            }
+        )
         _write_whole(note, text.encode())
         return so
 
@@ -155,7 +178,9 @@ class BuildCache:
         handle, name = tempfile.mkstemp(suffix=".so", prefix="lamina-")
         os.close(handle)
         try:
-            toolchain.compile_unit(unit.source, Path(name), configured=configured, extra=unit.extra, language=unit.language)
+            toolchain.compile_unit(
+                unit.source, Path(name), configured=configured, extra=unit.extra, language=unit.language
+            )
             data = Path(name).read_bytes()
         finally:
             Path(name).unlink(missing_ok=True)
@@ -170,7 +195,8 @@ class BuildCache:
         jobs: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Path]:
-        """All `units`, missing ones compiled side by side on `jobs` cores (0: all). `progress(done, total)` after each."""
+        """All `units`, missing ones compiled side by side on `jobs` cores (0: all). `progress(done, total)`
+        after each."""
         if len(units) <= 1 or (jobs or _cores()) == 1:
             out = []
             for k, u in enumerate(units):
@@ -195,7 +221,12 @@ class BuildCache:
         """Writes all whole entries into one archive (a zip file); returns how many."""
         count = 0
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            manifest = {"format": FORMAT, "version": __version__, "level": toolchain.cpu_level(), "platform": _platform()}
+            manifest = {
+                "format": FORMAT,
+                "version": __version__,
+                "level": toolchain.cpu_level(),
+                "platform": _platform(),
+            }
             archive.writestr("manifest.json", json.dumps(manifest))
             for folder in dict.fromkeys((self.folder(), self.root)):
                 for note in sorted(folder.glob("??/*.json")):
@@ -207,16 +238,23 @@ class BuildCache:
         return count
 
     def load(self, path: Path | str) -> int:
-        """Takes the entries of an archive made by `save`; returns how many. Raises TargetError when it does not fit this machine."""
+        """Takes the entries of an archive made by `save`; returns how many. Raises TargetError when it does not
+        fit this machine."""
         try:
             with zipfile.ZipFile(path) as archive:
                 manifest = json.loads(archive.read("manifest.json"))
                 for name, mine in (("format", FORMAT), ("version", __version__), ("platform", _platform())):
                     if manifest.get(name) != mine:
-                        raise TargetError(f"{path} was made for {name} {manifest.get(name)}, this is {mine}", hint="compile on this machine instead")
-                if not toolchain.can_run_level(str(manifest.get("level"))) or manifest.get("level") != toolchain.cpu_level():
+                        raise TargetError(
+                            f"{path} was made for {name} {manifest.get(name)}, this is {mine}",
+                            hint="compile on this machine instead",
+                        )
+                if (
+                    not toolchain.can_run_level(str(manifest.get("level")))
+                    or manifest.get("level") != toolchain.cpu_level()
+                ):
                     raise TargetError(
-                        f"{path} was made for CPUs of level {manifest.get('level')}, this one is {toolchain.cpu_level()}",
+                        f"{path} was made for CPUs of level {manifest.get('level')}, this one is {toolchain.cpu_level()}",  # noqa: E501
                         hint="compile on this machine instead",
                     )
                 count = 0
@@ -264,7 +302,9 @@ def load(path: Path) -> ctypes.CDLL:
             try:
                 found = _loaded[path.name] = ctypes.CDLL(str(path))
             except OSError as e:
-                raise TargetError(f"the compiled unit {path} cannot be loaded: {e}", hint="remove it from the cache folder") from e
+                raise TargetError(
+                    f"the compiled unit {path} cannot be loaded: {e}", hint="remove it from the cache folder"
+                ) from e
         return found
 
 

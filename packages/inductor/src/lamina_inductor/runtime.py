@@ -1,6 +1,7 @@
 """Puts a compiled graph together: loads the native extension, the units of a graph, and makes the callable.
 
-The extension `_native` is built with the package; where it is missing (a source checkout, another Python) it is compiled on first use into the
+The extension `_native` is built with the package; where it is missing (a source checkout, another Python) it is
+compiled on first use into the
 build cache.
 """
 
@@ -25,7 +26,8 @@ from .errors import TargetUnavailable
 
 @functools.cache
 def native(cache_dir: str = "", cxx: str = "") -> ModuleType:
-    """The extension, configured for the running torch. Raises TargetUnavailable when it can be neither found nor built."""
+    """The extension, configured for the running torch. Raises TargetUnavailable when it can be neither found nor
+    built."""
     try:
         from . import _native as module  # type: ignore[attr-defined]
     except ImportError:
@@ -33,7 +35,12 @@ def native(cache_dir: str = "", cxx: str = "") -> ModuleType:
     folder = Path(torch.__file__).parent / "lib"
     suffix = "dylib" if sys.platform == "darwin" else "so"
     try:
-        module.configure(torch.Tensor, torch.empty(0), str(folder / f"libtorch_cpu.{suffix}"), str(folder / f"libtorch_python.{suffix}"))
+        module.configure(
+            torch.Tensor,
+            torch.empty(0),
+            str(folder / f"libtorch_cpu.{suffix}"),
+            str(folder / f"libtorch_python.{suffix}"),
+        )
     except (OSError, ImportError) as e:
         raise TargetUnavailable(f"compiled graphs cannot be called: {e}", hint="report this torch build") from e
     return module
@@ -46,7 +53,10 @@ def _build_native(cache_dir: str, cxx: str) -> ModuleType:
     unit = build_cache.Unit(source, "c", (f"-I{include}",), version)
     cache = build_cache.shared_cache(cache_dir)
     if cache.find(unit.key) is None and not (Path(include) / "Python.h").exists():
-        raise TargetUnavailable("the native extension is missing and Python.h is not there to build it", hint="install a wheel of lamina-inductor")
+        raise TargetUnavailable(
+            "the native extension is missing and Python.h is not there to build it",
+            hint="install a wheel of lamina-inductor",
+        )
     path = cache.build(unit, cxx)
     loader = importlib.machinery.ExtensionFileLoader("lamina_inductor._native", str(path))
     spec = importlib.util.spec_from_file_location("lamina_inductor._native", path, loader=loader)

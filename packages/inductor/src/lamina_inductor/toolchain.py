@@ -1,7 +1,9 @@
 """The C++ compiler: which one, which flags, which vector width. Nothing is probed before the first graph needs it.
 
-Order: the one configured (`Config.cxx`), g++, clang++, and the PyPI package ``ziglang`` (a complete compiler in a wheel).
-The machine's instruction set is one of three *levels* (``avx512``, ``avx2``, ``base``), read from the operating system, so that a cache
+Order: the one configured (`Config.cxx`), g++, clang++, and the PyPI package ``ziglang`` (a complete compiler in a
+wheel).
+The machine's instruction set is one of three *levels* (``avx512``, ``avx2``, ``base``), read from the operating system,
+so that a cache
 entry made on one machine can say where else it runs.
 """
 
@@ -26,7 +28,8 @@ BASE_FLAGS = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
     "-Wno-psabi", "-Wno-attributes",
 )  # fmt: skip
-"""Flags of every unit. `-ffp-contract=off`: eager rounds after every operator. No -ffast-math: NaN, infinities and signed zeros count."""
+"""Flags of every unit. `-ffp-contract=off`: eager rounds after every operator. No -ffast-math: NaN, infinities and
+signed zeros count."""
 
 _LEVEL_FLAGS = {
     "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c", "-mbmi2"),
@@ -36,7 +39,10 @@ _LEVEL_FLAGS = {
 }
 _VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "base": 16}
 _LEVEL_ORDER = {"base": 0, "avx2": 1, "avx512": 2}
-_NEEDS = {"avx512": {"avx512f", "avx512dq", "avx512vl", "avx512bw", "avx2", "fma", "f16c", "bmi2"}, "avx2": {"avx2", "fma", "f16c", "bmi2"}}
+_NEEDS = {
+    "avx512": {"avx512f", "avx512dq", "avx512vl", "avx512bw", "avx2", "fma", "f16c", "bmi2"},
+    "avx2": {"avx2", "fma", "f16c", "bmi2"},
+}
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,9 @@ def find_compiler(configured: str = "") -> Compiler:
     if configured:
         path = shutil.which(configured)
         if path is None:
-            raise TargetUnavailable(f"the configured C++ compiler {configured!r} was not found", hint="unset LAMINA_CXX or correct it")
+            raise TargetUnavailable(
+                f"the configured C++ compiler {configured!r} was not found", hint="unset LAMINA_CXX or correct it"
+            )
         return Compiler((path,), "clang" if "clang" in Path(path).name else "gcc")
     for name in ("g++", "clang++"):
         path = shutil.which(name)
@@ -119,7 +127,9 @@ def _link_flags(compiler: Compiler) -> list[str]:
     return []
 
 
-def compile_unit(source: str, out: Path, *, configured: str = "", extra: tuple[str, ...] = (), language: str = "c++") -> None:
+def compile_unit(
+    source: str, out: Path, *, configured: str = "", extra: tuple[str, ...] = (), language: str = "c++"
+) -> None:
     """Compiles `source` into the shared object `out`. Raises TargetError with the compiler's own words."""
     compiler = find_compiler(configured)
     flags = list(unit_flags()) if language == "c++" else ["-std=c11", "-O2", "-fPIC", "-shared"]

@@ -29,7 +29,9 @@ class Kernel:
         return self.function(ctypes.addressof(buffers), ctypes.addressof(numbers))
 
 
-def compile_kernels(specs: list[KernelSpec], cache: build_cache.BuildCache, vector_bytes: int | None = None) -> list[Kernel]:
+def compile_kernels(
+    specs: list[KernelSpec], cache: build_cache.BuildCache, vector_bytes: int | None = None
+) -> list[Kernel]:
     """All `specs` in one unit."""
     width = toolchain.vector_bytes() if vector_bytes is None else vector_bytes
     text = HEAD + "\n".join(write_kernel(s, f"k{n}", width) for n, s in enumerate(specs))
@@ -48,10 +50,16 @@ def pointwise(name: str, sources: list[torch.dtype], result: torch.dtype, extra:
     return KernelSpec("pointwise", (LoopVar("i0", s0),), (Phase((), (*ops, value, store)),), tuple(buffers), ("s0",))
 
 
-def reduction(kind: str, source: torch.dtype, result: torch.dtype, along: str, shape: tuple[int, ...], items: int = 1) -> KernelSpec:
+def reduction(
+    kind: str, source: torch.dtype, result: torch.dtype, along: str, shape: tuple[int, ...], items: int = 1
+) -> KernelSpec:
     """Reduces a [rows, cols] buffer: along "row" (inner, contiguous), "column" (outer) or "all"."""
     rows, cols = shape
-    i, r, q = symbol("i0", rows if along == "row" else cols), symbol("r0", cols if along == "row" else rows), symbol("r1", cols)
+    i, r, q = (
+        symbol("i0", rows if along == "row" else cols),
+        symbol("r0", cols if along == "row" else rows),
+        symbol("r1", cols),
+    )
     if along == "all":
         loops = (LoopVar("r0", const(rows), "reduction"), LoopVar("r1", const(cols), "reduction"))
         outer: tuple[LoopVar, ...] = ()
@@ -77,7 +85,23 @@ def reduction(kind: str, source: torch.dtype, result: torch.dtype, along: str, s
     first = (load, index, acc) if with_index else (load, acc)
     n = to_expr(1) if along == "all" else outer[0].size
     outs = [BufferArg(f"out{k}", torch.int64 if with_index and k == 1 else result, "out", n) for k in range(items)]
-    return KernelSpec("reduce", outer, (Phase(loops, first), Phase((), tuple(last))), (BufferArg("x", source, "in", const(rows * cols)), *outs))
+    return KernelSpec(
+        "reduce",
+        outer,
+        (Phase(loops, first), Phase((), tuple(last))),
+        (BufferArg("x", source, "in", const(rows * cols)), *outs),
+    )
 
 
-__all__ = ["BufferArg", "Expr", "Kernel", "KernelSpec", "LoopVar", "Op", "Phase", "compile_kernels", "pointwise", "reduction"]
+__all__ = [
+    "BufferArg",
+    "Expr",
+    "Kernel",
+    "KernelSpec",
+    "LoopVar",
+    "Op",
+    "Phase",
+    "compile_kernels",
+    "pointwise",
+    "reduction",
+]

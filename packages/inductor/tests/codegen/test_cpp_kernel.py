@@ -1,4 +1,5 @@
-"""Generated C++ kernels against eager: every op, dtype, tail length, special values, all reductions in all directions."""
+"""Generated C++ kernels against eager: every op, dtype, tail length, special values, all reductions in all
+directions."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cpp_harness import BufferArg, KernelSpec, LoopVar, Op, Phase, compile_kernels, pointwise, reduction  # noqa: E402
+
 from lamina_inductor.build_cache import BuildCache
 from lamina_inductor.index import const, symbol
 
@@ -30,7 +32,9 @@ def _values(dtype: torch.dtype, n: int, seed: int = 0) -> torch.Tensor:
         return torch.randint(0, 2, (n,), generator=g).bool()
     if dtype.is_floating_point:
         x = torch.randn(n, generator=g, dtype=torch.float64) * 3
-        special = torch.tensor([0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 0.5, 1e-40, -1e-40, 2.5, -3.5], dtype=torch.float64)
+        special = torch.tensor(
+            [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 0.5, 1e-40, -1e-40, 2.5, -3.5], dtype=torch.float64
+        )
         x[: min(n, 12)] = special[torch.randperm(12, generator=g)][: min(n, 12)]
         return x.to(dtype)
     info = torch.iinfo(dtype)
@@ -41,27 +45,41 @@ def _values(dtype: torch.dtype, n: int, seed: int = 0) -> torch.Tensor:
 
 
 UNARY = {
-    "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "square": torch.square, "reciprocal": torch.reciprocal, "floor": torch.floor,
-    "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "bitwise_not": torch.bitwise_not, "logical_not": torch.logical_not,
-    "isnan": torch.isnan, "isinf": torch.isinf, "signbit": torch.signbit, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1,
-    "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
-    "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh,
-    "cosh": torch.cosh, "tanh": torch.tanh, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "erf": torch.erf,
+    "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "square": torch.square, "reciprocal": torch.reciprocal, "floor": torch.floor,  # noqa: E501
+    "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "bitwise_not": torch.bitwise_not, "logical_not": torch.logical_not,  # noqa: E501
+    "isnan": torch.isnan, "isinf": torch.isinf, "signbit": torch.signbit, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1,  # noqa: E501
+    "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,  # noqa: E501
+    "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh,  # noqa: E501
+    "cosh": torch.cosh, "tanh": torch.tanh, "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "erf": torch.erf,  # noqa: E501
     "erfc": torch.erfc, "sigmoid": torch.sigmoid, "lgamma": torch.lgamma,
 }  # fmt: skip
 BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "truediv": torch.true_divide, "floordiv": torch.floor_divide,
-    "remainder": torch.remainder, "fmod": torch.fmod, "maximum": torch.maximum, "minimum": torch.minimum, "pow": torch.pow,
+    "remainder": torch.remainder, "fmod": torch.fmod, "maximum": torch.maximum, "minimum": torch.minimum, "pow": torch.pow,  # noqa: E501
     "atan2": torch.atan2, "hypot": torch.hypot, "copysign": torch.copysign, "nextafter": torch.nextafter,
     "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or, "bitwise_xor": torch.bitwise_xor,
-    "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
-    "gt": torch.gt, "ge": torch.ge, "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
+    "shl": torch.bitwise_left_shift, "shr": torch.bitwise_right_shift, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,  # noqa: E501
+    "gt": torch.gt, "ge": torch.ge, "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,  # noqa: E501
     "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
 }  # fmt: skip
-BOOL_RESULT = {"isnan", "isinf", "signbit", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
+BOOL_RESULT = {
+    "isnan",
+    "isinf",
+    "signbit",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+}
 FLOAT_ONLY = {
-    "reciprocal", "floor", "ceil", "trunc", "round", "truediv", "atan2", "hypot", "copysign", "nextafter", "isnan", "isinf", "signbit",
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "reciprocal", "floor", "ceil", "trunc", "round", "truediv", "atan2", "hypot", "copysign", "nextafter", "isnan", "isinf", "signbit",  # noqa: E501
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",  # noqa: E501
     "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "lgamma",
 }  # fmt: skip
 INT_ONLY = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shl", "shr", "truncdiv"}
@@ -74,7 +92,9 @@ def _close(ours: torch.Tensor, eager: torch.Tensor, note: str, ulps: float = 4) 
         return
     eps = torch.finfo(eager.dtype).eps
     tiny = torch.finfo(eager.dtype).smallest_normal
-    torch.testing.assert_close(ours, eager, rtol=ulps * eps, atol=ulps * tiny * eps, equal_nan=True, msg=lambda m: f"{note}: {m}")
+    torch.testing.assert_close(
+        ours, eager, rtol=ulps * eps, atol=ulps * tiny * eps, equal_nan=True, msg=lambda m: f"{note}: {m}"
+    )
 
 
 def _dtypes(name: str) -> list[torch.dtype]:
@@ -104,7 +124,9 @@ def test_pointwise_op(name, width, cache):
                 args[1] = torch.where(args[1] == 0, torch.ones_like(args[1]), args[1]).abs().clamp(1, 5)
             if name in ("nextafter",) and dtype in (torch.bfloat16, torch.float16):
                 continue
-            if name in ("remainder", "fmod", "floordiv") and dtype.is_floating_point:  # eager's vector fmod gives NaN for subnormal divisors
+            if (
+                name in ("remainder", "fmod", "floordiv") and dtype.is_floating_point
+            ):  # eager's vector fmod gives NaN for subnormal divisors
                 args[1] = torch.where(args[1].abs() < 1e-30, torch.ones_like(args[1]), args[1])
             wide = [a.float() if dtype in (torch.bfloat16, torch.float16) else a for a in args]
             want = eager(*wide)
@@ -147,8 +169,15 @@ def test_where_and_round_to(cache):
     w = Op("where", (c, a, b), f)
     r = Op("round_to", (w, torch.bfloat16), f)
     store = Op("store", ("out", i0, r, None, None), f)
-    buffers = (BufferArg("c", torch.bool, "in", s0), BufferArg("a", f, "in", s0), BufferArg("b", f, "in", s0), BufferArg("out", f, "out", s0))
-    [k] = compile_kernels([KernelSpec("w", (LoopVar("i0", s0),), (Phase((), (c, a, b, w, r, store)),), buffers, ("s0",))], cache)
+    buffers = (
+        BufferArg("c", torch.bool, "in", s0),
+        BufferArg("a", f, "in", s0),
+        BufferArg("b", f, "in", s0),
+        BufferArg("out", f, "out", s0),
+    )
+    [k] = compile_kernels(
+        [KernelSpec("w", (LoopVar("i0", s0),), (Phase((), (c, a, b, w, r, store)),), buffers, ("s0",))], cache
+    )
     x, y, m = torch.randn(45), torch.randn(45), torch.rand(45) > 0.5
     out = torch.empty(45)
     k(m, x, y, out, 45)
@@ -160,7 +189,10 @@ SHAPES = [(5, 3), (33, 65), (3, 1000), (700, 19), (1, 1), (200, 300)]
 
 
 @pytest.mark.parametrize("along", ALONG)
-@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "softmax_stats", "max_with_index"])
+@pytest.mark.parametrize(
+    "kind",
+    ["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "softmax_stats", "max_with_index"],
+)
 def test_reduction(kind, along, cache):
     dim = {"row": (1,), "column": (0,), "all": (0, 1)}[along]
     cases = []
@@ -192,7 +224,13 @@ def test_reduction(kind, along, cache):
         with_index = "arg" in kind or "index" in kind
         outs = []
         for k in range(items):
-            dtype = torch.int64 if (with_index and (k == 1 or items == 1)) else source if source is not torch.bfloat16 else torch.float32
+            dtype = (
+                torch.int64
+                if (with_index and (k == 1 or items == 1))
+                else source
+                if source is not torch.bfloat16
+                else torch.float32
+            )
             outs.append(torch.empty(n, dtype=dtype))
         variants = [x]
         if source.is_floating_point and kind in ("max", "min", "argmax", "max_with_index", "sum"):
@@ -205,7 +243,11 @@ def test_reduction(kind, along, cache):
             assert kernel(v, *outs) == 0
             wide = v.double() if source.is_floating_point else v
             note = f"{kind} {along} {shape} {source}"
-            tol = dict(rtol=1e-5 if source is not torch.float64 else 1e-12, atol=1e-4 if source is not torch.float64 else 1e-10, equal_nan=True)
+            tol = dict(
+                rtol=1e-5 if source is not torch.float64 else 1e-12,
+                atol=1e-4 if source is not torch.float64 else 1e-10,
+                equal_nan=True,
+            )
             if kind == "sum":
                 want = wide.sum(dim)
             elif kind == "prod":
@@ -221,23 +263,27 @@ def test_reduction(kind, along, cache):
                 got_max, got_at = outs
                 at = torch.argmax(wide.flatten() if along == "all" else wide, 0 if along == "all" else dim[0])
                 assert torch.equal(got_at.view(-1), at.view(-1)), note
-                torch.testing.assert_close(got_max.double(), wide.amax(dim).reshape(n).double(), equal_nan=True, rtol=0, atol=0)
+                torch.testing.assert_close(
+                    got_max.double(), wide.amax(dim).reshape(n).double(), equal_nan=True, rtol=0, atol=0
+                )
                 continue
             elif kind == "welford":
                 mean = wide.mean(dim).reshape(n)
                 m2 = ((wide - wide.mean(dim, keepdim=True)) ** 2).sum(dim).reshape(n)
-                torch.testing.assert_close(outs[0].double(), mean, **tol, msg=lambda m: note + m)
-                torch.testing.assert_close(outs[1].double(), m2, rtol=1e-4, atol=1e-4, msg=lambda m: note + m)
+                torch.testing.assert_close(outs[0].double(), mean, **tol, msg=lambda m, note=note: note + m)
+                torch.testing.assert_close(outs[1].double(), m2, rtol=1e-4, atol=1e-4, msg=lambda m, note=note: note + m)
                 assert bool((outs[2] == x.numel() / n).all())
                 continue
             else:
                 top = wide.amax(dim, keepdim=True)
-                torch.testing.assert_close(outs[0].double(), top.reshape(n), **tol, msg=lambda m: note + m)
-                torch.testing.assert_close(outs[1].double(), (wide - top).exp().sum(dim).reshape(n), **tol, msg=lambda m: note + m)
+                torch.testing.assert_close(outs[0].double(), top.reshape(n), **tol, msg=lambda m, note=note: note + m)
+                torch.testing.assert_close(
+                    outs[1].double(), (wide - top).exp().sum(dim).reshape(n), **tol, msg=lambda m, note=note: note + m
+                )
                 continue
             want = want.reshape(n)
             if source.is_floating_point and not want.dtype == torch.int64:
-                torch.testing.assert_close(outs[0].double(), want.double(), **tol, msg=lambda m: note + m)
+                torch.testing.assert_close(outs[0].double(), want.double(), **tol, msg=lambda m, note=note: note + m)
             else:
                 assert torch.equal(outs[0].to(want.dtype), want), f"{note} {outs[0]} {want}"
 
@@ -256,7 +302,14 @@ def test_scan(kind, along, cache):
         index = Op("index_expr", (r,), torch.int64)
         scan = Op("scan", (load, kind, index), f)
         first, second = Op("item", (scan, 0), f), Op("item", (scan, 1), torch.int64)
-        ops += [index, scan, first, second, Op("store", ("out", where, first, None, None), f), Op("store", ("at", where, second, None, None), torch.int64)]
+        ops += [
+            index,
+            scan,
+            first,
+            second,
+            Op("store", ("out", where, first, None, None), f),
+            Op("store", ("at", where, second, None, None), torch.int64),
+        ]
     else:
         scan = Op("scan", (load, kind, None), f)
         ops += [scan, Op("store", ("out", where, scan, None, None), f)]
@@ -264,7 +317,12 @@ def test_scan(kind, along, cache):
     buffers = [BufferArg("x", f, "in", size), BufferArg("out", f, "out", size)]
     if kind.startswith("cum"):
         buffers.append(BufferArg("at", torch.int64, "out", size))
-    spec = KernelSpec("scan", (LoopVar("i0", const(n_outer)),), (Phase((LoopVar("r0", const(n_scan), "scan"),), tuple(ops)),), tuple(buffers))
+    spec = KernelSpec(
+        "scan",
+        (LoopVar("i0", const(n_outer)),),
+        (Phase((LoopVar("r0", const(n_scan), "scan"),), tuple(ops)),),
+        tuple(buffers),
+    )
     [kernel] = compile_kernels([spec], cache)
     dim = 1 if along == "row" else 0
     for x in (torch.randn(rows, cols), torch.randint(0, 3, (rows, cols)).float()):
@@ -288,8 +346,15 @@ def test_transposed_strided_and_broadcast_loads(cache):
     total = Op("add", (Op("add", (a, b), f), c), f)
     store = Op("store", ("out", i * cols + j, total, None, None), f)
     ops = (a, b, c, total.args[0], total, store)
-    buffers = (BufferArg("a", f, "in", const(rows * cols)), BufferArg("b", f, "in", const(2 * rows)), BufferArg("c", f, "in", const(cols)), BufferArg("out", f, "out", const(rows * cols)))
-    [k] = compile_kernels([KernelSpec("t", (LoopVar("i0", const(rows)), LoopVar("i1", const(cols))), (Phase((), ops),), buffers)], cache)
+    buffers = (
+        BufferArg("a", f, "in", const(rows * cols)),
+        BufferArg("b", f, "in", const(2 * rows)),
+        BufferArg("c", f, "in", const(cols)),
+        BufferArg("out", f, "out", const(rows * cols)),
+    )
+    [k] = compile_kernels(
+        [KernelSpec("t", (LoopVar("i0", const(rows)), LoopVar("i1", const(cols))), (Phase((), ops),), buffers)], cache
+    )
     x, y, z = torch.randn(cols, rows), torch.randn(2 * rows), torch.randn(cols)
     out = torch.empty(rows, cols)
     k(x, y, z, out)
@@ -311,12 +376,22 @@ def test_gather_checks_bounds_and_scatter_adds_in_order(cache):
     load = Op("load", ("w", row * d + j, None), f)
     store = Op("store", ("out", i * d + j, load, None, None), f)
     ops = (at, zero, size, low, high, ok, check, where, load, store)
-    buffers = (BufferArg("at", torch.int64, "in", const(n)), BufferArg("w", f, "in", const(m * d)), BufferArg("out", f, "out", const(n * d)))
+    buffers = (
+        BufferArg("at", torch.int64, "in", const(n)),
+        BufferArg("w", f, "in", const(m * d)),
+        BufferArg("out", f, "out", const(n * d)),
+    )
     gather = KernelSpec("g", (LoopVar("i0", const(n)), LoopVar("i1", const(d))), (Phase((), ops),), buffers)
     grad = Op("load", ("g", i * d + j, None), f)
     add = Op("store", ("w", row * d + j, grad, "add", None), f)
-    buffers = (BufferArg("at", torch.int64, "in", const(n)), BufferArg("g", f, "in", const(n * d)), BufferArg("w", f, "inout", const(m * d)))
-    scatter = KernelSpec("s", (LoopVar("i0", const(n), "serial"), LoopVar("i1", const(d))), (Phase((), (at, where, grad, add)),), buffers)
+    buffers = (
+        BufferArg("at", torch.int64, "in", const(n)),
+        BufferArg("g", f, "in", const(n * d)),
+        BufferArg("w", f, "inout", const(m * d)),
+    )
+    scatter = KernelSpec(
+        "s", (LoopVar("i0", const(n), "serial"), LoopVar("i1", const(d))), (Phase((), (at, where, grad, add)),), buffers
+    )
     kg, ks = compile_kernels([gather, scatter], cache)
     idx, w = torch.randint(0, m, (n,)), torch.randn(m, d)
     out = torch.empty(n, d)
@@ -377,5 +452,9 @@ def test_only_one_openmp_runtime(cache):
     k(x, out, 1 << 20)
     maps = Path("/proc/self/maps")
     if maps.exists():
-        loaded = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line or "libiomp" in line or "libomp" in line}
+        loaded = {
+            line.split()[-1]
+            for line in maps.read_text().splitlines()
+            if "libgomp" in line or "libiomp" in line or "libomp" in line
+        }
         assert len(loaded) <= 1, loaded

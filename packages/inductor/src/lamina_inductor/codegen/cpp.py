@@ -1,6 +1,7 @@
 """The C++ target: kernels with vector types and the OpenMP runtime torch loaded, one native function per graph.
 
-Kernels of equal structure are written once. Units (shared objects) hold several kernels; their number follows the amount of code, so that
+Kernels of equal structure are written once. Units (shared objects) hold several kernels; their number follows the
+amount of code, so that
 they compile side by side and none is a long tail.
 """
 
@@ -60,11 +61,18 @@ class CppTarget:
             return f"kernels::{names[key]}" if in_wrapper else f"f->kernels[{table[key]}]"
 
         wrapper = write_wrapper(program, kernel_text, toolchain.vector_bytes() // 4)
-        bodies = ["".join(write_kernel(spec, names[spec.key()], toolchain.vector_bytes()) + "\n" for spec in group) for group in groups]
+        bodies = [
+            "".join(write_kernel(spec, names[spec.key()], toolchain.vector_bytes()) + "\n" for spec in group)
+            for group in groups
+        ]
         head = ('#include "lamina.h"\n' if wrapper.includes_kernels or (in_wrapper and groups) else "") + _GRAPH_HEAD
         if in_wrapper:
             body = "".join(bodies).replace('extern "C" int ', "static int ")
-            sources = [f"{head}namespace kernels {{\nusing namespace lm;\n{body}}}\n{wrapper.source}" if body else head + wrapper.source]
+            sources = [
+                f"{head}namespace kernels {{\nusing namespace lm;\n{body}}}\n{wrapper.source}"
+                if body
+                else head + wrapper.source
+            ]
         else:
             sources = [head + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
         units = [build_cache.Unit(s) for s in sources]
@@ -75,7 +83,9 @@ class CppTarget:
             addresses = [function_address(libraries[1 + where[key]], name) for key, name in names.items()]
         int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
         tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
-        kinds = "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
+        kinds = "".join(
+            "t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count)
+        )
         count = len(program.externs)
         graph = NativeGraph(
             module,

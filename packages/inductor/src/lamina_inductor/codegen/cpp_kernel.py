@@ -1,11 +1,14 @@
 """C++ of one scheduled kernel.
 
-Every kernel becomes ``int name(void* const* B, const i64* S)``: buffers and size symbols in, 0 or the number of a failed check out.
+Every kernel becomes ``int name(void* const* B, const i64* S)``: buffers and size symbols in, 0 or the number of a
+failed check out.
 One loop is *vectorised* (N lanes a step); which one decides the shape of the code:
 
-* ``row``: the inner loops of each phase run along memory. Outer loops are flattened and shared between threads, each phase vectorises
+* ``row``: the inner loops of each phase run along memory. Outer loops are flattened and shared between threads, each
+phase vectorises
   its own contiguous loop, reductions end as scalars.
-* ``column``: an outer loop runs along memory (every pointwise kernel, and reductions over rows). Lanes are different outer iterations,
+* ``column``: an outer loop runs along memory (every pointwise kernel, and reductions over rows). Lanes are different
+outer iterations,
   inner loops stay scalar, reductions end as vectors.
 * ``scalar``: scans and serial loops that fit neither; the same code with N = 1.
 
@@ -53,7 +56,8 @@ def c_index(e: Expr | int, names: dict[str, str]) -> str:
 
 @dataclass
 class _Value:
-    """Where a computed op lives: C text, and whether it is a vector of the current scope ("lanes") or one number ("one")."""
+    """Where a computed op lives: C text, and whether it is a vector of the current scope ("lanes") or one number
+    ("one")."""
 
     text: str
     kind: str
@@ -116,7 +120,9 @@ class KernelWriter:
             if op.name not in ("load", "store"):
                 continue
             stride = coefficient(op.args[1], loop)
-            if stride is not None and any(loop in self.deps[self.symbols[s]] for s in op.args[1].syms if s in self.symbols):
+            if stride is not None and any(
+                loop in self.deps[self.symbols[s]] for s in op.args[1].syms if s in self.symbols
+            ):
                 stride = None
             if self.spec.buffer(op.args[0]).role == "scratch":
                 continue
@@ -131,6 +137,8 @@ class KernelWriter:
         spec = self.spec
         if any(v.kind == "scan" for p in spec.phases for v in p.loops):
             candidates = [v for v in spec.loops if v.kind == "parallel" and self._score(v.name, list(spec.ops())) > 0]
+            if not candidates:  # rows side by side: strided accesses, but as many independent chains as there are lanes
+                candidates = [v for v in spec.loops if v.kind == "parallel" and v.size.lo >= 8]
             if candidates and self.vector_bytes:
                 self.vector_loop = candidates[-1]
                 return "column"
@@ -158,15 +166,22 @@ class KernelWriter:
     def _choose_lanes(self) -> int:
         if self.mode == "scalar" or not self.vector_bytes:
             return 1
-        widest = max((lane_bytes(op.dtype) for op in self.spec.ops() if op.dtype in LANE and op.name != "indirect"), default=4)
+        widest = max(
+            (lane_bytes(op.dtype) for op in self.spec.ops() if op.dtype in LANE and op.name != "indirect"), default=4
+        )
         lanes = max(1, self.vector_bytes // widest)
         if self.mode == "column" and self._can_widen(lanes):
             lanes *= 4
         return lanes
 
     def _can_widen(self, lanes: int) -> bool:
-        """Reductions over rows of cheap ops take four registers of columns at a time: a row of memory is then read in longer pieces."""
-        if not any(p.loops for p in self.spec.phases) or self.vector_loop is None or self.vector_loop.size.lo < 4 * lanes:
+        """Reductions over rows of cheap ops take four registers of columns at a time: a row of memory is then
+        read in longer pieces."""
+        if (
+            not any(p.loops for p in self.spec.phases)
+            or self.vector_loop is None
+            or self.vector_loop.size.lo < 4 * lanes
+        ):
             return False
         return all(op.name in _WIDE_OPS and (op.name != "reduction" or op.args[1] == "sum") for op in self.spec.ops())
 
@@ -281,7 +296,9 @@ class KernelWriter:
         for op in dict.fromkeys(wanted):
             if op in self.values:
                 text = f"{self.values[op].text}_{tag}"
-                self.put(f"const {vector_type(op.dtype)} {text} = splat<{vector_type(op.dtype)}>(first({self.values[op].text}));")
+                self.put(
+                    f"const {vector_type(op.dtype)} {text} = splat<{vector_type(op.dtype)}>(first({self.values[op].text}));"  # noqa: E501
+                )
                 out[op] = _Value(text, "one")
         return out
 
@@ -342,7 +359,9 @@ class KernelWriter:
         self._hoist(phase, done, lambda d: vec.name not in d, leave)
         rest = [op for op in phase.ops if op not in done]
         if reductions:
-            self.open(f"vloop<N, {unroll}>({lo}, {hi}, [&](i64 {vec.name}, auto c, auto u) __attribute__((always_inline))")
+            self.open(
+                f"vloop<N, {unroll}>({lo}, {hi}, [&](i64 {vec.name}, auto c, auto u) __attribute__((always_inline))"
+            )
         else:
             self.open(f"vloop<N>({lo}, {hi}, [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
         for op in rest:
@@ -370,7 +389,8 @@ class KernelWriter:
             self._finish_scalar(op, accs[op])
 
     def _hoist(self, phase: Phase, done: set[Op], can_hoist, leave: str) -> None:
-        """Emits the ops of `phase` that `can_hoist` (a test of their dependences) allows before the loop that follows."""
+        """Emits the ops of `phase` that `can_hoist` (a test of their dependences) allows before the loop that
+        follows."""
         for op in phase.ops:
             if op in done or op.name in ("store", "reduction", "scan", "item") or not can_hoist(self.deps[op]):
                 continue
@@ -426,7 +446,8 @@ class KernelWriter:
     # column mode ---------------------------------------------------------------------------------------------
 
     def _transposed_loop(self) -> LoopVar | None:
-        """Another parallel outer loop along which some accesses are contiguous that are strided along the vectorised one: both are then
+        """Another parallel outer loop along which some accesses are contiguous that are strided along the
+        vectorised one: both are then
         cut into tiles, so that every cache line is used whole while it is near."""
         spec, vec = self.spec, self.vector_loop
         if vec is None or vec.kind != "parallel" or any(p.loops for p in spec.phases):
@@ -464,7 +485,7 @@ class KernelWriter:
         if other is not None:
             self.open(f"for (i64 chunk_ = {start}; chunk_ < {stop}; chunk_ += N)")
             self.open(
-                f"for (i64 {other.name} = tile_ * {_TILE}; {other.name} < imin((tile_ + 1) * {_TILE}, {c_index(other.size, {})}); ++{other.name})"
+                f"for (i64 {other.name} = tile_ * {_TILE}; {other.name} < imin((tile_ + 1) * {_TILE}, {c_index(other.size, {})}); ++{other.name})"  # noqa: E501
             )
             start, stop = "chunk_", f"imin(chunk_ + N, {stop})"
         if vec is not None:
@@ -486,8 +507,11 @@ class KernelWriter:
         self.close()
         self.close("});")
 
-    def _open_blocks(self, vec: LoopVar, other: LoopVar | None, outer: list[LoopVar], count: str, per_item: Expr) -> None:
-        """Opens the shared loop over outer iterations and blocks of the vectorised loop (and tiles of the transposed one)."""
+    def _open_blocks(
+        self, vec: LoopVar, other: LoopVar | None, outer: list[LoopVar], count: str, per_item: Expr
+    ) -> None:
+        """Opens the shared loop over outer iterations and blocks of the vectorised loop (and tiles of the
+        transposed one)."""
         size = c_index(vec.size, {})
         if any(p.loops for p in self.spec.phases):
             width = 4 * self.lanes
@@ -502,7 +526,9 @@ class KernelWriter:
             self.put(f"const i64 tiles_ = ({c_index(other.size, {})} + {_TILE - 1}) / {_TILE};")
             blocks, tile_work, count = [("tile_", "tiles_"), *blocks], str(_TILE), f"{count} * tiles_"
         self.put(f"const i64 total_ = {count} * blocks_;")
-        self.open(f"parallel(total_, {c_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)")
+        self.open(
+            f"parallel(total_, {c_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)"
+        )
         self._scratch("N")
         self._flat_loops(outer, blocks)
 
@@ -521,7 +547,9 @@ class KernelWriter:
         inner = {v.name for v in phase.loops}
         local: set[Op] = set()
         self._hoist_column(phase, local, inner, lanes, base)
-        spills = [a for op, a in accs.items() if op.name == "reduction" and op.args[1] == "sum" and op.dtype.is_floating_point]
+        spills = [
+            a for op, a in accs.items() if op.name == "reduction" and op.args[1] == "sum" and op.dtype.is_floating_point
+        ]
         for v in phase.loops:
             self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
         for op in phase.ops:
@@ -600,7 +628,9 @@ class KernelWriter:
                 return None
         return coefficient(e, base)
 
-    def _emit(self, op: Op, *, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full_push: bool = False) -> None:
+    def _emit(
+        self, op: Op, *, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full_push: bool = False
+    ) -> None:
         if op in self.values and op.name not in ("store", "check"):
             return
         name = f"v{len(self.values)}" if op.name not in ("store", "check") else ""
@@ -690,7 +720,9 @@ class KernelWriter:
             if dtype is torch.bool:
                 join = {"add": "a | b", "max": "a | b"}.get(update, "a & b")
             if stride == 1 and m is None:
-                self.put(f"{{ const {v} a = load<{v}>({p} + {here}, {lanes}), b = {x}; store<{v}>({p} + {here}, {join}, {lanes}); }}")
+                self.put(
+                    f"{{ const {v} a = load<{v}>({p} + {here}, {lanes}), b = {x}; store<{v}>({p} + {here}, {join}, {lanes}); }}"  # noqa: E501
+                )
             else:
                 on = m or "~mask<N>{}"
                 self.put(f"update_each<{v}, {t}>({each}, {on}, {x}, [](auto a, auto b) {{ return {join}; }}, {lanes});")
@@ -699,24 +731,36 @@ class KernelWriter:
         elif stride == 1 or base is None:
             self.put(f"store<{v}>({p} + {here}, {x}, {lanes});")
         elif stride is not None and stride != 0:
-            self.put(f"store_strided<{v}>({p} + {here}, {c_index(stride, self._names(base, None, stride))}, {x}, {lanes});")
+            self.put(
+                f"store_strided<{v}>({p} + {here}, {c_index(stride, self._names(base, None, stride))}, {x}, {lanes});"
+            )
         else:
             self.put(f"store_each<{v}, {t}>({each}, {x}, {lanes});")
 
-    def _emit_check(self, op: Op, name: str, lanes: str, base: str | None, accs: object, leave: str, *_: object) -> None:
+    def _emit_check(
+        self, op: Op, name: str, lanes: str, base: str | None, accs: object, leave: str, *_: object
+    ) -> None:
         condition, mask = op.args[0], op.args[3] if len(op.args) > 3 else None
         bad = f"~{truth(condition, self._text(condition))}"
         if mask is not None:
             bad = f"({bad}) & {truth(mask, self._text(mask))}"
-        self.put(f"if (any_lane({bad}, {lanes})) {{ __atomic_store_n(&err, {self.checks[op]}, __ATOMIC_RELAXED); {leave} }}")
+        self.put(
+            f"if (any_lane({bad}, {lanes})) {{ __atomic_store_n(&err, {self.checks[op]}, __ATOMIC_RELAXED); {leave} }}"
+        )
 
-    def _emit_reduction(self, op: Op, name: str, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full: bool) -> None:
+    def _emit_reduction(
+        self, op: Op, name: str, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full: bool
+    ) -> None:
         value, kind = op.args[0], op.args[1]
         x = self._text(value)
         if kind in ("any", "all") or op.dtype is torch.bool:
             x = truth(value, x)
         elif value.dtype is not op.dtype and kind in ("sum", "prod", "max", "min"):
-            x = f"from_mask<{vector_type(op.dtype)}>({x})" if value.dtype is torch.bool else f"cvt<{vector_type(op.dtype)}>({x})"
+            x = (
+                f"from_mask<{vector_type(op.dtype)}>({x})"
+                if value.dtype is torch.bool
+                else f"cvt<{vector_type(op.dtype)}>({x})"
+            )
         c, u = ("all_lanes{}", "slot<0>{}") if full else (lanes, "u")
         if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
             self.put(f"{accs[op]}.push({u}, {x}, {self._text(op.args[2])}, {c});")

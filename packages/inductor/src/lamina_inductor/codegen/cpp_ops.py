@@ -1,7 +1,9 @@
 """How each loop-level op is written in C++: one table from op name to a text maker.
 
-Lanes: a value of dtype float32 is `vec<f32, N>`, float64 `vec<f64, N>`, int64 `vec<i64, N>`; int32 and the narrower integers share
-`vec<i32, N>` (narrow ones are wrapped back into their range after each op that can leave it); bool is a mask, 0 or -1 a lane.
+Lanes: a value of dtype float32 is `vec<f32, N>`, float64 `vec<f64, N>`, int64 `vec<i64, N>`; int32 and the narrower
+integers share
+`vec<i32, N>` (narrow ones are wrapped back into their range after each op that can leave it); bool is a mask, 0 or -1 a
+lane.
 """
 
 from __future__ import annotations
@@ -200,7 +202,7 @@ for _name in (
     TEXT[_name] = _call(_name + "_")
 
 EXPENSIVE = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid pow "
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid pow "  # noqa: E501
     "lgamma atan2 hypot nextafter floordiv remainder fmod truncdiv".split()
 )
 """Ops that cost tens of instructions: loops with one of them are not unrolled, and count more when work is divided."""

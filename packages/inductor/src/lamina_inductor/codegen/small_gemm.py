@@ -1,4 +1,5 @@
-"""Matrix products with small fixed sizes, written into the wrapper: a call of libtorch's addmm costs 1.9 µs, these a third of it."""
+"""Matrix products with small fixed sizes, written into the wrapper: a call of libtorch's addmm costs 1.9 µs, these a
+third of it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,10 @@ def write_small_gemm(call: ExternCall, layouts: dict[str, Layout], pointer: Any,
     names = [None if o is None else o.name for o in operands]
     if names[3] in names[:3]:
         return None
-    where = ["nullptr" if o is None else f"((float*){pointer(o.name)} + {int(x.offset)})" for o, x in zip(operands, found, strict=True)]
+    where = [
+        "nullptr" if o is None else f"((float*){pointer(o.name)} + {int(x.offset)})"
+        for o, x in zip(operands, found, strict=True)
+    ]
     steps = (0, 0)
     if start is not None:
         full = [0] * (2 - len(start.stride)) + [int(s) for s in start.stride]
@@ -59,6 +63,6 @@ def write_small_gemm(call: ExternCall, layouts: dict[str, Layout], pointer: Any,
         width //= 2
     sa, sb = [int(s) for s in a.stride], [int(s) for s in b.stride]
     return (
-        f"lm::small_gemm<{m}, {n}, {k}, {width}>({where[3]}, {int(out.stride[0])}, {where[1]}, {sa[0]}, {sa[1]}, {where[2]}, {sb[0]}, {sb[1]}, "
+        f"lm::small_gemm<{m}, {n}, {k}, {width}>({where[3]}, {int(out.stride[0])}, {where[1]}, {sa[0]}, {sa[1]}, {where[2]}, {sb[0]}, {sb[1]}, "  # noqa: E501
         f"{where[0]}, {steps[0]}, {steps[1]}, {float(scalars[0])!r}f, {float(scalars[1])!r}f);"
     )

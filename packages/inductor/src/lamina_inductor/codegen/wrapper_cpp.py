@@ -1,6 +1,8 @@
-"""The native function of a whole graph: reads sizes, allocates, runs kernels and extern ops, hands out results. Python is not involved.
+"""The native function of a whole graph: reads sizes, allocates, runs kernels and extern ops, hands out results. Python
+is not involved.
 
-Every buffer of the program may have a *pointer* ``p_x`` (for kernels) and a *handle* (a tensor object, for extern ops and outputs). Handles
+Every buffer of the program may have a *pointer* ``p_x`` (for kernels) and a *handle* (a tensor object, for extern ops
+and outputs). Handles
 of buffers that only kernels touch are never made.
 """
 
@@ -9,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from ..errors import TargetError
 from ..index import Expr, to_expr
@@ -26,7 +26,8 @@ _GIL_BYTES = 1 << 18
 
 @dataclass
 class WrapperText:
-    """Result of `write_wrapper`: the C++ text, the Python callbacks by extern number, and what the runtime has to do for outputs."""
+    """Result of `write_wrapper`: the C++ text, the Python callbacks by extern number, and what the runtime has to
+    do for outputs."""
 
     source: str
     callbacks: dict[int, tuple[Callable, int]] = field(default_factory=dict)
@@ -95,13 +96,13 @@ class _Writer(Names):
             owner = self.owner.get(ref.name)
             if owner is not None:
                 self.put(
-                    f"{{ {self._shape(layout)} failed |= aoti_torch__alloc_from_pool({owner}.h, {self.integer(layout.offset * layout.itemsize)}, "
+                    f"{{ {self._shape(layout)} failed |= aoti_torch__alloc_from_pool({owner}.h, {self.integer(layout.offset * layout.itemsize)}, "  # noqa: E501
                     f"{dtype_code(layout.dtype)}, {len(layout.shape)}, z, t, &h_{_c(ref.name)}.h); }}"
                 )
             else:
                 self.put(
-                    f"{{ {self._shape(layout)} failed |= aoti_torch_create_tensor_from_blob(p_{_c(ref.name)}, {len(layout.shape)}, z, t, "
-                    f"{self.integer(layout.offset)}, {dtype_code(layout.dtype)}, {device_code(layout.device)}, &h_{_c(ref.name)}.h); }}"
+                    f"{{ {self._shape(layout)} failed |= aoti_torch_create_tensor_from_blob(p_{_c(ref.name)}, {len(layout.shape)}, z, t, "  # noqa: E501
+                    f"{self.integer(layout.offset)}, {dtype_code(layout.dtype)}, {device_code(layout.device)}, &h_{_c(ref.name)}.h); }}"  # noqa: E501
                 )
             self.has_handle.add(ref.name)
         base = self._raw_handle(ref.name)
@@ -115,7 +116,7 @@ class _Writer(Names):
         name = f"view_{self.temp_views}"
         self.temp_views += 1
         offset = self.integer(layout.offset - of.offset)
-        self.put(f"Tensor {name}; {{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({base}, {len(layout.shape)}, z, t, {offset}, &{name}.h); }}")
+        self.put(f"Tensor {name}; {{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({base}, {len(layout.shape)}, z, t, {offset}, &{name}.h); }}")  # noqa: E501
         return f"{name}.h"
 
     def _forget(self, name: str) -> None:
@@ -127,7 +128,7 @@ class _Writer(Names):
 
     def write(self) -> WrapperText:
         program = self.program
-        self.lines = ['extern "C" int lamina_run(LaminaFrame* f) {', "  using namespace lg;", "  int failed = 0; (void)failed;"]
+        self.lines = ['extern "C" int lamina_run(LaminaFrame* f) {', "  using namespace lg;", "  int failed = 0; (void)failed;"]  # noqa: E501
         for symbol, index, what, dim in program.sizes:
             if what == "int":
                 self.put(f"const i64 {symbol} = f->ints[{index}];")
@@ -142,14 +143,14 @@ class _Writer(Names):
         if program.arena_bytes:
             if program.device.type != "cpu":
                 self.put(f"Tensor arena_; {{ const i64 z[] = {{{program.arena_bytes}}}, t[] = {{1}};")
-                self.put(f"  failed = aoti_torch_empty_strided(1, z, t, 0, {device_code(program.device)}, &arena_.h); }}")
+                self.put(f"  failed = aoti_torch_empty_strided(1, z, t, 0, {device_code(program.device)}, &arena_.h); }}")  # noqa: E501
                 self._fail_memory()
                 self.put("char* const arena = data(arena_.h);")
             elif program.arena_bytes <= _STACK_ARENA:
                 self.put(f"alignas(64) char arena[{program.arena_bytes}];")
             else:
                 self.put(f"Arena arena_({program.arena_bytes}); char* const arena = (char*)arena_.p;")
-                self.put('if (!arena) { f->error_kind = "MemoryError", f->error_text = "the intermediates do not fit into memory"; return 1; }')
+                self.put('if (!arena) { f->error_kind = "MemoryError", f->error_text = "the intermediates do not fit into memory"; return 1; }')  # noqa: E501
         for d in program.buffers.values():
             if d.kind in ("input", "constant"):
                 continue
@@ -197,7 +198,7 @@ class _Writer(Names):
     def _alloc(self, name: str) -> None:
         layout = self._decl(name).layout
         c = _c(name)
-        self.put(f"{{ {self._shape(layout)} failed = aoti_torch_empty_strided({len(layout.shape)}, z, t, {dtype_code(layout.dtype)}, {device_code(layout.device)}, &h_{c}.h); }}")
+        self.put(f"{{ {self._shape(layout)} failed = aoti_torch_empty_strided({len(layout.shape)}, z, t, {dtype_code(layout.dtype)}, {device_code(layout.device)}, &h_{c}.h); }}")  # noqa: E501
         self._fail_memory()
         self.put(f"p_{c} = data(h_{c}.h);")
         self.has_handle.add(name)
@@ -215,7 +216,7 @@ class _Writer(Names):
             layout = self._decl(s.name).layout
             if layout.dtype is not d.layout.dtype:
                 raise TargetError("an input's memory cannot be taken over with another dtype", node=s.name)
-            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({self._raw_handle(s.old)}, {len(layout.shape)}, z, t, 0, &h_{new}.h); }}")
+            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({self._raw_handle(s.old)}, {len(layout.shape)}, z, t, 0, &h_{new}.h); }}")  # noqa: E501
             self.has_handle.add(s.name)
             return
         if s.old in self.owner:
@@ -239,12 +240,12 @@ class _Writer(Names):
             self.has_pointer.add(s.name)
         if layout.dtype is base.dtype:
             h = self.handle(BufferRef(s.base))
-            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({h}, {len(layout.shape)}, z, t, {self.integer(layout.offset)}, &h_{c}.h); }}")
+            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({h}, {len(layout.shape)}, z, t, {self.integer(layout.offset)}, &h_{c}.h); }}")  # noqa: E501
             self.has_handle.add(s.name)
         else:
             h = self.handle(BufferRef(s.base))
             self.put(
-                f"{{ {self._shape(layout)} failed |= aoti_torch__alloc_from_pool({h}, {self.integer(layout.offset * layout.itemsize)}, "
+                f"{{ {self._shape(layout)} failed |= aoti_torch__alloc_from_pool({h}, {self.integer(layout.offset * layout.itemsize)}, "  # noqa: E501
                 f"{dtype_code(layout.dtype)}, {len(layout.shape)}, z, t, &h_{c}.h); }}"
             )
             self.has_handle.add(s.name)
@@ -270,8 +271,8 @@ class _Writer(Names):
         if s.kernel.messages:
             self.put(f"  const int bad = {call};")
             self.put("  if (bad) {")
-            self.put("    static const char* const kinds[] = {" + ", ".join(_quote(k) for k, _ in s.kernel.messages) + "};")
-            self.put("    static const char* const texts[] = {" + ", ".join(_quote(t) for _, t in s.kernel.messages) + "};")
+            self.put("    static const char* const kinds[] = {" + ", ".join(_quote(k) for k, _ in s.kernel.messages) + "};")  # noqa: E501
+            self.put("    static const char* const texts[] = {" + ", ".join(_quote(t) for _, t in s.kernel.messages) + "};")  # noqa: E501
             self.put("    f->error_kind = kinds[bad - 1], f->error_text = texts[bad - 1];")
             self.put("    return 1;")
             self.put("  }")
@@ -323,9 +324,9 @@ class _Writer(Names):
         plan.python = run
         handles = [self.handle(t) for t in tensors]
         n = 0 if s.out else len(s.outputs) + len(s.scalars)
-        self.put(f"void* tensors[] = {{{', '.join(handles) or 'nullptr'}}}; const i64 ints[] = {{{', '.join(map(self.integer, ints)) or '0'}}};")
+        self.put(f"void* tensors[] = {{{', '.join(handles) or 'nullptr'}}}; const i64 ints[] = {{{', '.join(map(self.integer, ints)) or '0'}}};")  # noqa: E501
         self.put(f"void* outs[{n or 1}] = {{}}; i64 numbers[{n or 1}] = {{}};")
-        self.put(f"if (f->python(f, {number}, tensors, {len(tensors)}, ints, {len(ints)}, outs, numbers, {n})) return 1;")
+        self.put(f"if (f->python(f, {number}, tensors, {len(tensors)}, ints, {len(ints)}, outs, numbers, {n})) return 1;")  # noqa: E501
         if s.out:
             return
         scalars = dict(s.scalars)
@@ -369,7 +370,7 @@ class _Writer(Names):
         )
         if differs:
             offset = self.integer(layout.offset - (0 if d.kind in ("input", "constant") else d.layout.offset))
-            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({h}, {len(layout.shape)}, z, t, {offset}, &f->out[{k}]); }}")
+            self.put(f"{{ {self._shape(layout)} failed |= aoti_torch__reinterpret_tensor({h}, {len(layout.shape)}, z, t, {offset}, &f->out[{k}]); }}")  # noqa: E501
         elif d.kind in ("input", "constant") or last[o.name] != k:
             self.put(f"failed |= aoti_torch_new_tensor_handle({h}, &f->out[{k}]);")
         else:
@@ -387,7 +388,8 @@ def _c(name: str) -> str:
 
 
 def write_wrapper(program: GraphProgram, kernel_text: Callable[[KernelCall], str], lanes: int = 0) -> WrapperText:
-    """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel call. `lanes`: floats in a
+    """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel
+    call. `lanes`: floats in a
     vector register, for matrix products that are written inline; 0: none are."""
     return _Writer(program, kernel_text, lanes).write()
 

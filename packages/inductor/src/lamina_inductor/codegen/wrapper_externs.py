@@ -1,7 +1,9 @@
 """Extern calls in the generated wrapper: how an ATen op that is not lowered is reached from C++.
 
-Three routes, the first that fits: a function of libtorch's C shim with hand-written arguments (`DIRECT`), the dispatcher with a stack of
-64-bit cells (types listed in `_cell`), and a Python callback. The route of every call can be read off `ExternPlan.route`.
+Three routes, the first that fits: a function of libtorch's C shim with hand-written arguments (`DIRECT`), the
+dispatcher with a stack of
+64-bit cells (types listed in `_cell`), and a Python callback. The route of every call can be read off
+`ExternPlan.route`.
 """
 
 from __future__ import annotations
@@ -92,8 +94,8 @@ def _convolution(call: ExternCall, names: Names, outs: list[str], out_handle: st
         bias = "&bias"
     lists = [f"{_ints(names, g[a])}, {len(g[a])}" for a in ("stride", "padding", "dilation")]
     lines.append(
-        f"failed = aoti_torch_{names.device}_convolution({names.handle(g['input'])}, {names.handle(g['weight'])}, {bias}, {', '.join(lists)}, "
-        f"{int(g['transposed'])}, {_ints(names, g['output_padding'])}, {len(g['output_padding'])}, {names.integer(g['groups'])}, {outs[0]});"
+        f"failed = aoti_torch_{names.device}_convolution({names.handle(g['input'])}, {names.handle(g['weight'])}, {bias}, {', '.join(lists)}, "  # noqa: E501
+        f"{int(g['transposed'])}, {_ints(names, g['output_padding'])}, {len(g['output_padding'])}, {names.integer(g['groups'])}, {outs[0]});"  # noqa: E501
     )
     return lines
 
@@ -104,14 +106,14 @@ def _convolution_backward(call: ExternCall, names: Names, outs: list[str], out_h
     g = _bind(call)
     lines, sizes = [], "nullptr, 0"
     if g["bias_sizes"] is not None:
-        lines.append(f"const i64 bias_sizes_[] = {{{', '.join(names.integer(v) for v in g['bias_sizes'])}}}; const i64* bias_sizes = bias_sizes_;")
+        lines.append(f"const i64 bias_sizes_[] = {{{', '.join(names.integer(v) for v in g['bias_sizes'])}}}; const i64* bias_sizes = bias_sizes_;")  # noqa: E501
         sizes = f"&bias_sizes, {len(g['bias_sizes'])}"
     lists = [f"{_ints(names, g[a])}, {len(g[a])}" for a in ("stride", "padding", "dilation")]
     lines.append(f"const int wanted[] = {{{', '.join(str(int(m)) for m in g['output_mask'])}}};")
     tensors = ", ".join(names.handle(g[a]) for a in ("grad_output", "input", "weight"))
     lines.append(
-        f"failed = aoti_torch_{names.device}_convolution_backward({tensors}, {sizes}, {', '.join(lists)}, {int(g['transposed'])}, "
-        f"{_ints(names, g['output_padding'])}, {len(g['output_padding'])}, {names.integer(g['groups'])}, wanted, 3, {', '.join(outs)});"
+        f"failed = aoti_torch_{names.device}_convolution_backward({tensors}, {sizes}, {', '.join(lists)}, {int(g['transposed'])}, "  # noqa: E501
+        f"{_ints(names, g['output_padding'])}, {len(g['output_padding'])}, {names.integer(g['groups'])}, wanted, 3, {', '.join(outs)});"  # noqa: E501
     )
     return lines
 
@@ -127,7 +129,7 @@ DIRECT: dict[str, Callable] = {
 """ATen op (schema name) → maker of the statements that call it through the shim."""
 
 _DTYPE_CODES = {
-    torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.float64: 7,
+    torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.float64: 7,  # noqa: E501
     torch.complex32: 8, torch.complex64: 9, torch.complex128: 10, torch.bool: 11, torch.bfloat16: 15,
 }  # fmt: skip
 
@@ -170,7 +172,7 @@ def _cell(value: Any, kind: Any, names: Names) -> str:
         return f"Cell({names.integer(value)})"
     if text == "float" and isinstance(value, (int, float)):
         if value != value or value in (float("inf"), float("-inf")):
-            body = {True: '__builtin_nan("")'}.get(value != value, "__builtin_inf()" if value > 0 else "-__builtin_inf()")
+            body = {True: '__builtin_nan("")'}.get(value != value, "__builtin_inf()" if value > 0 else "-__builtin_inf()")  # noqa: E501
             return f"of(double({body}))"
         return f"of(double({float(value)!r}))"
     if text == "str":
@@ -183,7 +185,7 @@ def _dispatcher(call: ExternCall, names: Names, outs: list[str | None]) -> list[
     given = _bind(call)
     kinds = {a.name: a for a in schema.arguments}
     for a in schema.arguments:
-        if str(a.real_type if hasattr(a, "real_type") else a.type) != str(a.type) and str(a.type) in ("int", "Optional[int]"):
+        if str(a.real_type if hasattr(a, "real_type") else a.type) != str(a.type) and str(a.type) in ("int", "Optional[int]"):  # noqa: E501
             real = str(a.real_type)
             if real not in ("int", "SymInt", "Optional[int]", "Optional[SymInt]") and given[a.name] is not None:
                 raise NoRoute(f"argument {a.name} is a {real}")
@@ -196,7 +198,7 @@ def _dispatcher(call: ExternCall, names: Names, outs: list[str | None]) -> list[
     cells = [_cell(given[a], kinds[a].type, names) for a in kinds]
     size = max(len(cells), len(outs), 1)
     name, overload = schema.name, schema.overload_name
-    lines = [f"Cell stack[{size}] = {{{', '.join(cells) or '0'}}};", f'failed = dispatch("{name}", "{overload}", stack);']
+    lines = [f"Cell stack[{size}] = {{{', '.join(cells) or '0'}}};", f'failed = dispatch("{name}", "{overload}", stack);']  # noqa: E501
     lines.append("if (!failed) {")
     for k, o in enumerate(outs):
         if o is not None:
@@ -262,7 +264,8 @@ def python_call(call: ExternCall) -> tuple[Callable, list[BufferRef], list[Expr]
 
 
 def plan_extern(call: ExternCall, names: Names, outs: list[str | None], out_handle: str | None) -> ExternPlan:
-    """Chooses the route of one call. `outs`: C text of `void**` for each result (None: not needed); `out_handle`: of a result that
+    """Chooses the route of one call. `outs`: C text of `void**` for each result (None: not needed); `out_handle`:
+    of a result that
     already has memory."""
     reasons = []
     if isinstance(call.target, torch._ops.OpOverload) and not call.scalars:
