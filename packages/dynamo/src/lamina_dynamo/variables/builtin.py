@@ -247,6 +247,8 @@ def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
             "typing",
         ):
             if cls in tx.output.side_effects.made_classes or obj.python_type() in tx.output.side_effects.made_classes:
+                if isinstance(info, ClassVariable) and meta.__module__ == "abc":
+                    return plain_isinstance(tx, obj, info) or _is_subclass(tx, obj.class_vt(tx), info)
                 return plain_isinstance(tx, obj, info)
             if check.owner.__module__ == "typing":
                 return _protocol_isinstance(tx, obj, cls)
@@ -319,7 +321,13 @@ def _is_subclass(tx: Any, sub: VariableTracker, info: VariableTracker) -> bool:
     if not isinstance(sub, ClassVariable):
         tx.raise_exception(TypeError, "issubclass() arg 1 must be a class")
     made = tx.output.side_effects.made_classes
-    if check is None or check.owner is type or info.value in made or sub.value in made:
+    if check is None or check.owner is type:
+        return info.value in sub.value.__mro__
+    if info.value in made or sub.value in made:
+        # abc's own check: the hook first, then the MRO (nothing registers a class made inside with C state)
+        verdict = info.get_attr(tx, "__subclasshook__").call_function(tx, [sub], {}).realize()
+        if not is_not_implemented(verdict):
+            return tx.truth(verdict)
         return info.value in sub.value.__mro__
     return issubclass(sub.value, info.value)
 
@@ -656,7 +664,7 @@ def _format(tx: Any, obj: VariableTracker, spec: VariableTracker | None = None) 
 
 
 @handles(print)
-def _print(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def _print(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     from .stdlib import text_of
 
     if not set(kwargs) <= {"sep", "end", "flush"} and not is_none(kwargs.get("file", tx.const(1))):
@@ -784,7 +792,7 @@ def _tuple(tx: Any, iterable: VariableTracker | None = None) -> VariableTracker:
 
 
 @constructs(dict)
-def _dict(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def _dict(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     vt = DictVariable()
     if len(args) > 1:
         tx.raise_exception(TypeError, f"dict expected at most 1 argument, got {len(args)}")
@@ -812,14 +820,14 @@ def _frozenset(tx: Any, iterable: VariableTracker | None = None) -> VariableTrac
 
 
 @constructs(collections.OrderedDict)
-def _ordered_dict(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def _ordered_dict(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     vt = OrderedDictVariable()
     vt.method_update(tx, *args, **kwargs)
     return vt
 
 
 @constructs(collections.defaultdict)
-def _default_dict(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def _default_dict(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     vt = DefaultDictVariable()
     if args and not is_none(args[0]) and not _callable(tx, args[0]).as_python_constant():
         tx.raise_exception(TypeError, "first argument must be callable or None")
@@ -1005,6 +1013,12 @@ class SuperVariable(VariableTracker):
 def _super(tx: Any, *args: VariableTracker) -> VariableTracker:
     if not args:
         return zero_argument_super(tx)
+    if len(args) > 2:
+        tx.raise_exception(TypeError, f"super() expected at most 2 arguments, got {len(args)}")
+    if not isinstance(args[0].realize(), ClassVariable):
+        tx.raise_exception(
+            TypeError, f"super() argument 1 must be a type, not {args[0].realize().python_type().__name__}"
+        )
     if len(args) == 1:
         tx.graph_break("unknown_builtin", function="super with one argument")
     vt = SuperVariable(args[0], args[1])

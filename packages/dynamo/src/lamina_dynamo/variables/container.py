@@ -26,7 +26,24 @@ def slice_bounds(tx: Any, key: VariableTracker) -> slice:
             parts.append(
                 index_value(tx, part, "slice indices must be integers or None or have an __index__ method")
             )
+    if parts[2] == 0:
+        tx.raise_exception(ValueError, "slice step cannot be zero")
     return slice(*parts)
+
+
+_depth = 0
+
+
+def all_constant(items: Any) -> bool:
+    """Whether all trackers are constants; containers that contain themselves are none."""
+    global _depth
+    if _depth > 40:
+        return False
+    _depth += 1
+    try:
+        return all(item.realize().is_python_constant() for item in items)
+    finally:
+        _depth -= 1
 
 
 class SequenceVariable(VariableTracker):
@@ -176,6 +193,8 @@ def compare_sequences(tx: Any, op: Callable[..., Any], a: SequenceVariable, b: S
     while i < len(a.items) and i < len(b.items):
         x, y = a.items[i], b.items[i]
         if not same_or_equal(tx, x, y):
+            if i >= len(a.items) or i >= len(b.items):
+                break  # the comparison itself shortened a list
             if op is operator.eq:
                 return tx.const(False)
             if op is operator.ne:
@@ -196,7 +215,7 @@ class TupleVariable(SequenceVariable):
     family = tuple
 
     def is_python_constant(self) -> bool:
-        return all(item.realize().is_python_constant() for item in self.items)
+        return all_constant(self.items)
 
     def as_python_constant(self) -> Any:
         return tuple(item.as_python_constant() for item in self.items)
@@ -288,7 +307,7 @@ class ListVariable(SequenceVariable):
 
     def is_python_constant(self) -> bool:
         # folding a list is right where the called function neither keeps nor changes it
-        return self.source is None and self.owner is None and all(i.realize().is_python_constant() for i in self.items)
+        return self.source is None and self.owner is None and all_constant(self.items)
 
     def as_python_constant(self) -> Any:
         return [item.as_python_constant() for item in self.items]

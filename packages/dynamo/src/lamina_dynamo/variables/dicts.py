@@ -11,7 +11,7 @@ from typing import Any
 from .attributes import DELETED
 from .base import ObservedException, VariableTracker
 from .builder import wrap_lazy, wraps_type
-from .container import ListVariable, TupleVariable, content
+from .container import ListVariable, TupleVariable, all_constant, content
 from .operators import same_or_equal
 
 Pair = tuple[VariableTracker, VariableTracker]
@@ -70,7 +70,7 @@ class DictVariable(VariableTracker):
             self.source is None
             and self.owner is None
             and type(self) is DictVariable
-            and all(k.is_python_constant() and v.realize().is_python_constant() for k, v in self.entries.values())
+            and all_constant(part for pair in self.entries.values() for part in pair)
         )
 
     def as_python_constant(self) -> Any:
@@ -230,7 +230,7 @@ class DictVariable(VariableTracker):
 
     # -- methods ------------------------------------------------------------------------------------------------
 
-    def method_init(self, tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def method_init(self, tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         return self.method_update(tx, *args, **kwargs)
 
     def method_get(self, tx: Any, key: VariableTracker, default: VariableTracker | None = None) -> VariableTracker:
@@ -293,7 +293,7 @@ class DictVariable(VariableTracker):
         """How update() stores: dict's own way; OrderedDict goes through the owner's `__setitem__`."""
         self.put(tx, key, value)
 
-    def method_update(self, tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def method_update(self, tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         if len(args) > 1:
             tx.raise_exception(TypeError, f"update expected at most 1 argument, got {len(args)}")
         if args:
@@ -504,7 +504,7 @@ class DefaultDictVariable(DictVariable):
         target.set_item(tx, key, value)
         return value
 
-    def method_init(self, tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def method_init(self, tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         self.default_factory = args[0] if args else None
         self.mutate(tx)
         return self.method_update(tx, *args[1:], **kwargs)

@@ -89,7 +89,9 @@ def _nothing() -> None:
     return None
 
 
-def _make_partial(tx: Any, fn: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def _make_partial(
+    tx: Any, fn: VariableTracker, /, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     fn = fn.realize()
     keywords = DictVariable.from_pairs(tx, [(tx.const(k), v) for k, v in kwargs.items()])
     if isinstance(fn, PartialVariable) and not fn.attrs and fn.value is None:

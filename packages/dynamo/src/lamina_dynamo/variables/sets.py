@@ -8,7 +8,7 @@ from typing import Any
 
 from .base import VariableTracker
 from .builder import wraps_type
-from .container import content
+from .container import all_constant, content
 
 _SET_OPS = {operator.and_, operator.or_, operator.xor, operator.sub}
 
@@ -168,7 +168,7 @@ class FrozenSetVariable(SetBase):
     kind = frozenset
 
     def is_python_constant(self) -> bool:
-        return all(i.realize().is_python_constant() for i in self.entries.values())
+        return all_constant(self.entries.values())
 
     def as_python_constant(self) -> Any:
         return frozenset(i.as_python_constant() for i in self.entries.values())
@@ -197,9 +197,7 @@ class SetVariable(SetBase):
     is_mutable = True
 
     def is_python_constant(self) -> bool:
-        return self.source is None and self.owner is None and all(
-            i.realize().is_python_constant() for i in self.entries.values()
-        )
+        return self.source is None and self.owner is None and all_constant(self.entries.values())
 
     def as_python_constant(self) -> Any:
         return {i.as_python_constant() for i in self.entries.values()}

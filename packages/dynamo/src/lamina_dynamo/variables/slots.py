@@ -58,7 +58,12 @@ def call_protocol(tx: Any, obj: VariableTracker, name: str, args: list[Any], kwa
     row = PROTOCOL.get(name)
     if row is None or getattr(type(obj), row[0]) is getattr(VariableTracker, row[0]):
         return None
-    result = row[1](tx, obj, *args, **kwargs)
+    try:
+        result = row[1](tx, obj, *args, **kwargs)
+    except TypeError as e:
+        if e.__traceback__ is not None and e.__traceback__.tb_next is None:
+            tx.graph_break("bad_builtin_arguments", type=obj.python_type().__name__, method=name, error=str(e))
+        raise
     if result is NotImplemented:
         return tx.const(NotImplemented)
     return tx.const(None) if result is None else result

@@ -76,6 +76,8 @@ def repr_of(tx: Any, vt: VariableTracker, busy: tuple[VariableTracker, ...] = ()
     if any(vt is b for b in busy):
         return {list: "[...]", dict: "{...}", tuple: "(...)"}.get(inner.python_type(), "...")
     deeper = (*busy, vt)
+    if len(busy) > 100:
+        tx.graph_break("recursion", operation="repr")
     name = vt.python_type().__name__
     if isinstance(inner, DequeVariable):
         body = "[" + ", ".join(repr_of(tx, i, deeper) for i in inner.items) + "]"

@@ -139,7 +139,7 @@ class ClassVariable(VariableTracker):
         if meta_found is not None:
             return bind(tx, meta_found, self, self.class_vt(tx))
         overlays = tx.output.side_effects.class_attrs
-        if self.source is not None and not any(name in overlays.get(k, ()) for k in self.value.__mro__):
+        if self.source is not None and not any(name in overlays.get(k, ()) for k in self.value.__mro__ or ()):
             tx.output.guard(self.source, "NO_CLASS_ATTR", name)
         raise_attribute_error(tx, self, name)
 
@@ -555,7 +555,26 @@ def build_class(
     from .dicts import DictVariable
 
     ns = DictVariable.from_pairs(tx, [(tx.const(k), v) for k, v in namespace.items()])
-    return meta_class.call_function(tx, [name_vt, TupleVariable(list(bases)), ns], kwargs)
+    cls = meta_class.call_function(tx, [name_vt, TupleVariable(list(bases)), ns], kwargs).realize()
+    cell = namespace.get("__classcell__")
+    if cell is not None and isinstance(cls, ClassVariable):
+        check_class_cell(tx, cell, cls, name_vt)
+    return cls
+
+
+def check_class_cell(tx: Any, cell: VariableTracker, cls: ClassVariable, name: VariableTracker) -> None:
+    """The metaclass must have handed the `__class__` cell on to `type.__new__`."""
+    held = tx.output.side_effects.load_cell(cell)
+    held = None if held is None else held.realize()
+    if held is cls:
+        return
+    shown = f"{name.realize().as_python_constant()!r} as {_type_repr(tx, cls).as_python_constant()}"
+    if held is None:
+        tx.raise_exception(
+            RuntimeError, f"__class__ not set defining {shown}. Was __classcell__ propagated to type.__new__?"
+        )
+    if isinstance(held, ClassVariable):
+        tx.raise_exception(TypeError, f"__class__ set to {_type_repr(tx, held).as_python_constant()} defining {shown}")
 
 
 def make_class(
