@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import sys
 import weakref
 
@@ -204,6 +205,14 @@ def test_data_dependent_sizes(build):
     a = torch.randn(4, 5).relu()
     out, twice = graph.unboxed(a)
     assert torch.equal(out, a.nonzero()) and twice == 2 * len(a.nonzero())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="the PyPI compiler is not installed")
+def test_the_compiler_from_pypi_builds_whole_graphs(tmp_path):
+    with patch(cache_dir=str(tmp_path), cxx="ziglang") as config:
+        graph = CppTarget().build(_double(1000), config)
+    x = torch.randn(1000)
+    assert torch.equal(graph.unboxed(x)[0], x * 2)
 
 
 def test_level_is_known():

@@ -98,19 +98,19 @@ def vector_bytes(level: str | None = None) -> int:
 @functools.cache
 def find_compiler(configured: str = "") -> Compiler:
     """The compiler to use. Raises TargetUnavailable with what to install when there is none."""
-    if configured:
+    if configured and configured != "ziglang":
         path = shutil.which(configured)
         if path is None:
             raise TargetUnavailable(
                 f"the configured C++ compiler {configured!r} was not found", hint="unset LAMINA_CXX or correct it"
             )
         return Compiler((path,), "clang" if "clang" in Path(path).name else "gcc")
-    for name in ("g++", "clang++"):
+    for name in ("g++", "clang++") if not configured else ():
         path = shutil.which(name)
         if path is not None:
             return Compiler((path,), "clang" if name == "clang++" else "gcc")
     if importlib.util.find_spec("ziglang") is not None:
-        return Compiler((sys.executable, "-m", "ziglang", "c++"), "clang")
+        return Compiler((sys.executable, "-m", "ziglang", "cc"), "clang")
     raise TargetUnavailable("no C++ compiler was found", hint="install g++ or clang, or `pip install ziglang`")
 
 
@@ -137,10 +137,7 @@ def compile_unit(
         text = Path(folder) / ("unit.cpp" if language == "c++" else "unit.c")
         text.write_text(source)
         command = [*compiler.command]
-        if language == "c" and compiler.family == "gcc":
-            command += ["-x", "c"]
-        elif language == "c":
-            command += ["-x", "c"]
+        command += ["-x", language]  # zig's c++ driver would first build a whole libc++
         command += [*flags, *extra, f"-I{INCLUDE}", str(text), "-o", str(out), *_link_flags(compiler)]
         env = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(command, capture_output=True, text=True, env=env)

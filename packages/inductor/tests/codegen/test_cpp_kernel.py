@@ -271,7 +271,9 @@ def test_reduction(kind, along, cache):
                 mean = wide.mean(dim).reshape(n)
                 m2 = ((wide - wide.mean(dim, keepdim=True)) ** 2).sum(dim).reshape(n)
                 torch.testing.assert_close(outs[0].double(), mean, **tol, msg=lambda m, note=note: note + m)
-                torch.testing.assert_close(outs[1].double(), m2, rtol=1e-4, atol=1e-4, msg=lambda m, note=note: note + m)
+                torch.testing.assert_close(
+                    outs[1].double(), m2, rtol=1e-4, atol=1e-4, msg=lambda m, note=note: note + m
+                )
                 assert bool((outs[2] == x.numel() / n).all())
                 continue
             else:

@@ -147,7 +147,7 @@ template <> struct half_conv<16> {
   }
 };
 #endif
-#if defined(__F16C__)
+#if defined(__F16C__) && !defined(__clang__)
 template <> struct half_conv<8> {
   static LM_INLINE vec<f32, 8> widen(vec<u16, 8> h) { return __builtin_ia32_vcvtph2ps256(bits<vec<i16, 8>>(h)); }
   static LM_INLINE vec<u16, 8> narrow(vec<f32, 8> x) { return bits<vec<u16, 8>>(__builtin_ia32_vcvtps2ph256(x, 0)); }
