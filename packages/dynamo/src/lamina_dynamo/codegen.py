@@ -1,7 +1,9 @@
 """Bytecode that rebuilds real objects from variable trackers.
 
-The generated region has three parts, in this order: *loads* (outside values that are needed later, read before anything changes, and
-the graph's inputs), the graph call, and *body* (side effects, the frame's stack and locals). Trackers ask for values while the body is
+The generated region has three parts, in this order: *loads* (outside values that are needed later, read before
+anything changes, and
+the graph's inputs), the graph call, and *body* (side effects, the frame's stack and locals). Trackers ask for values
+while the body is
 written; what they need from the other parts is collected on the way.
 """
 

@@ -1,7 +1,9 @@
 """Tensors with metadata and no data, on which torch calls are run while a frame is translated.
 
-``Fake`` is a wrapper subclass: autograd runs above it, so ``requires_grad``, ``grad_fn``, views and version counters are those of
-eager. Below autograd each ATen op asks, in this order: a table of results seen before (same op, same metadata), a shape rule
+``Fake`` is a wrapper subclass: autograd runs above it, so ``requires_grad``, ``grad_fn``, views and version counters
+are those of
+eager. Below autograd each ATen op asks, in this order: a table of results seen before (same op, same metadata), a
+shape rule
 (entry point group ``lamina.shape_rules``), the op itself on meta tensors.
 """
 
@@ -57,7 +59,8 @@ class Fake(torch.Tensor):
 
 
 def from_real(t: torch.Tensor, shape: Any = None, stride: Any = None) -> Fake:
-    """A fake with the metadata of ``t`` (or symbolic ``shape`` and ``stride``); raises Unsupported for tensors not plain and strided."""
+    """A fake with the metadata of ``t`` (or symbolic ``shape`` and ``stride``); raises Unsupported for tensors not
+    plain and strided."""
     if t.layout is not torch.strided or t.is_nested:
         raise Unsupported(f"layout {t.layout}")
     if t.is_conj() or t.is_neg() or t.is_quantized:
@@ -200,9 +203,16 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         Effects.impure = True
     if info.unsupported:
         if func is _aten.as_strided_.default and type(args[0]) is Fake and args[0].vt is None:
-            # Inside composite ops, on a result that nobody has seen yet: noted, and applied when the call returns (``settled``).
+            # Inside composite ops, on a result that nobody has seen yet: noted, and applied when the call returns
+            # (``settled``).
             target = args[0]
-            target.mk = (tuple(args[1]), tuple(args[2]), target.mk[2], target.mk[3], args[3] if len(args) > 3 else target.mk[4])
+            target.mk = (
+                tuple(args[1]),
+                tuple(args[2]),
+                target.mk[2],
+                target.mk[3],
+                args[3] if len(args) > 3 else target.mk[4],
+            )
             target.twin = None
             target.changed = True
             return target
@@ -210,7 +220,11 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if info.scalar:
         raise DataDependent(func, True)
     try:
-        key = (func, tuple([_key(a) for a in args]), tuple([(k, _key(x)) for k, x in kwargs.items()]) if kwargs else None)
+        key = (
+            func,
+            tuple([_key(a) for a in args]),
+            tuple([(k, _key(x)) for k, x in kwargs.items()]) if kwargs else None,
+        )
         found = _seen.get(key)
     except (_Uncachable, TypeError):
         key = found = None
@@ -308,7 +322,11 @@ def _is_symbolic(x: Any) -> bool:
         kind = type(i)
         if kind is Fake:
             shape, stride, _, _, offset = i.mk
-            if type(offset) is not int or any([type(n) is not int for n in shape]) or any([type(n) is not int for n in stride]):
+            if (
+                type(offset) is not int
+                or any([type(n) is not int for n in shape])
+                or any([type(n) is not int for n in stride])
+            ):
                 return True
         elif kind is torch.SymInt or kind is torch.SymFloat or kind is torch.SymBool:
             return True

@@ -43,13 +43,17 @@ _kind("opcode", "This bytecode instruction is not translated.", _REWRITE)
 _kind("data_dependent_branch", "Control flow depends on a tensor's value.", _VALUE)
 _kind("data_dependent_scalar", "A tensor's value is read as a Python number.", _VALUE)
 _kind("data_dependent_shape", "The shape of a result depends on tensor values.", _VALUE)
-_kind("skipped_callable", "The called function is excluded from capture.", "Remove the disable() mark or call it outside.")
+_kind(
+    "skipped_callable", "The called function is excluded from capture.", "Remove the disable() mark or call it outside."
+)
 _kind("unknown_builtin", "A function implemented in C is called that capture has no model of.", _REWRITE)
 _kind("unknown_call", "An object is called in a way that capture has no model of.", _REWRITE)
 _kind("unknown_object", "An object of this type is used in a way that capture has no model of.", _REWRITE)
 _kind("unknown_attribute", "This attribute of the object cannot be followed.", _REWRITE)
 _kind("not_graph_argument", "A value of this type cannot be an argument of a graph node.", _REWRITE)
-_kind("torch_call_failed", "The torch call failed on the tensors' metadata.", "Check shapes and dtypes of the arguments.")
+_kind(
+    "torch_call_failed", "The torch call failed on the tensors' metadata.", "Check shapes and dtypes of the arguments."
+)
 _kind("torch_unsupported", "This torch function cannot be part of a graph.", _REWRITE)
 _kind("autograd_call", "Autograd is asked to run inside the region.", "Call backward() outside the compiled function.")
 _kind("tensor_attribute", "This tensor attribute cannot be followed.", _REWRITE)
@@ -82,7 +86,11 @@ _kind("weak_reference", "The program looks at when an object dies.", _REWRITE)
 _kind("copying", "This object cannot be copied during translation.", _REWRITE)
 _kind("thread_local", "Thread-local state is changed.", _REWRITE)
 _kind("file_or_system", "The program reads or changes the system outside Python.", "Do it outside the compiled region.")
-_kind("outside_iterator", "An iterator made outside the region is advanced inside it.", "Make the iterator inside the region.")
+_kind(
+    "outside_iterator",
+    "An iterator made outside the region is advanced inside it.",
+    "Make the iterator inside the region.",
+)
 _kind("internal", "Capture met a case it has no code for.", "Please report it; the instruction ran in eager.")
 
 

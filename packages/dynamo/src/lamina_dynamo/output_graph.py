@@ -154,7 +154,8 @@ class OutputGraph:
     ) -> VariableTracker:
         """Record a call in the graph: run it on the fakes, make the node, wrap the result.
 
-        ``op``: ``call_function`` or ``call_method``. No node is made for a pure call whose result is a Python value (sizes, dtypes).
+        ``op``: ``call_function`` or ``call_method``. No node is made for a pure call whose result is a Python value
+        (sizes, dtypes).
         Breaks the graph if the call needs tensor values, or fails (eager then raises the real error).
         """
         fx_args = tuple([a.as_proxy() for a in args])
@@ -191,7 +192,8 @@ class OutputGraph:
         effects = fakes.Effects
         effects.impure = False
         try:
-            # Under a mode even where an argument is a fake: without one torch loads its distributed tensors to look at a subclass.
+            # Under a mode even where an argument is a fake: without one torch loads its distributed tensors to look
+            # at a subclass.
             with self.mode:
                 if op == "call_method":
                     result = getattr(real_args[0], target)(*real_args[1:], **real_kwargs)
@@ -282,7 +284,11 @@ class OutputGraph:
 
     def maybe_symbolic(self, value: Any, source: Any) -> VariableTracker | None:
         """A symbolic number for an outside int or float that varies from call to call, or None."""
-        if self.frame_state is None or type(value) not in (int, float) or not self.frame_state.is_symbolic_number(source, value):
+        if (
+            self.frame_state is None
+            or type(value) not in (int, float)
+            or not self.frame_state.is_symbolic_number(source, value)
+        ):
             return None
         found = self._numbers.get(source)
         if found is None:

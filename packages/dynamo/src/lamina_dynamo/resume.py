@@ -1,7 +1,9 @@
 """Code for a frame that is left in the middle: entering a frame's code at any instruction, and going on after a break.
 
-Terms: the *entry code* of (code, index, stack, locals) is the frame's own bytecode behind a prologue that takes the stack and the live
-locals as arguments and jumps to instruction ``index``; the original exception table covers what it covered before. Three uses:
+Terms: the *entry code* of (code, index, stack, locals) is the frame's own bytecode behind a prologue that takes the
+stack and the live
+locals as arguments and jumps to instruction ``index``; the original exception table covers what it covered before.
+Three uses:
 
 * resume function   what follows the broken instruction; an ordinary function, captured again when it is called
 * continue function an inlined frame at its broken (or calling) instruction; runs in eager
@@ -22,13 +24,15 @@ from .graph_break import GraphBreak
 from .variables.base import VariableTracker
 
 NULL_SLOT, VALUE_SLOT, HANDLER_SLOT = "null", "value", "handler"
-"""What a stack slot holds: NULL, an object, or the saved exception state that PUSH_EXC_INFO made (passed on as the exception handled)."""
+"""What a stack slot holds: NULL, an object, or the saved exception state that PUSH_EXC_INFO made (passed on as the
+exception handled)."""
 
 _CO_VARARGS, _CO_VARKEYWORDS, _CO_GENERATOR = 4, 8, 32
 
 
 class HandlerState(VariableTracker):
-    """The exception state that ``PUSH_EXC_INFO`` saved on the stack: ``previous`` was handled before (or None), ``current`` is now."""
+    """The exception state that ``PUSH_EXC_INFO`` saved on the stack: ``previous`` was handled before (or None),
+    ``current`` is now."""
 
     __slots__ = ("current", "previous")
 
@@ -90,7 +94,14 @@ def enter_frame(code: CodeType, f_globals: dict[str, Any], state: tuple[Any, ...
     return FunctionType(code, f_globals, code.co_name, None, cells or None)(*args)
 
 
-RUNTIME_FUNCTIONS = (run_resumed, tail_call, run_resumed_with_cells, tail_call_with_cells, enter_frame, current_exception)
+RUNTIME_FUNCTIONS = (
+    run_resumed,
+    tail_call,
+    run_resumed_with_cells,
+    tail_call_with_cells,
+    enter_frame,
+    current_exception,
+)
 """Called by generated code; never captured themselves."""
 
 
@@ -212,10 +223,42 @@ def _entry_code(
 
 # ------------------------------------------------------------------------------------------------- leaving a frame
 
-_PUSHES = {"BEFORE_WITH": 2, "LOAD_METHOD": 2, "GET_LEN": 1, "MATCH_KEYS": 1, "MATCH_MAPPING": 1, "MATCH_SEQUENCE": 1,
-           "WITH_EXCEPT_START": 1, "CHECK_EXC_MATCH": 1, "IMPORT_FROM": 1, "FOR_ITER": 1, "SEND": 1, "COPY": 1, "DUP_TOP": 1}  # fmt: skip
-_NO_RESULT = ("STORE_", "DELETE_", "POP_", "LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_", "JUMP", "END_", "NOP",
-              "RESUME", "IMPORT_STAR", "SETUP_ANNOTATIONS", "KW_NAMES", "PRECALL", "MAKE_CELL", "COPY_FREE_VARS")  # fmt: skip
+_PUSHES = {
+    "BEFORE_WITH": 2,
+    "LOAD_METHOD": 2,
+    "GET_LEN": 1,
+    "MATCH_KEYS": 1,
+    "MATCH_MAPPING": 1,
+    "MATCH_SEQUENCE": 1,
+    "WITH_EXCEPT_START": 1,
+    "CHECK_EXC_MATCH": 1,
+    "IMPORT_FROM": 1,
+    "FOR_ITER": 1,
+    "SEND": 1,
+    "COPY": 1,
+    "DUP_TOP": 1,
+}
+_NO_RESULT = (
+    "STORE_",
+    "DELETE_",
+    "POP_",
+    "LIST_APPEND",
+    "LIST_EXTEND",
+    "SET_ADD",
+    "SET_UPDATE",
+    "MAP_ADD",
+    "DICT_",
+    "JUMP",
+    "END_",
+    "NOP",
+    "RESUME",
+    "IMPORT_STAR",
+    "SETUP_ANNOTATIONS",
+    "KW_NAMES",
+    "PRECALL",
+    "MAKE_CELL",
+    "COPY_FREE_VARS",
+)
 
 
 def _results(inst: Instruction) -> int:
@@ -317,10 +360,13 @@ def uses_locals(code: CodeType) -> bool:
 def edit_body(
     exit_: FrameExit, body: list[Instruction], call_next: list[Instruction] | None, in_resume: bool
 ) -> tuple[list[Instruction], Instruction, tuple[str, ...]]:
-    """A copied body with the way out of the frame behind it: the broken instruction once more, then stubs that call what resumes.
+    """A copied body with the way out of the frame behind it: the broken instruction once more, then stubs that call
+    what resumes.
 
-    ``call_next`` (for frames that were calling) stands for the call instruction. The repeated instruction keeps its exception range and the
-    body itself is left out if there is none, since only handlers lead back into it. Stubs are outside all exception ranges.
+    ``call_next`` (for frames that were calling) stands for the call instruction. The repeated instruction keeps its
+    exception range and the
+    body itself is left out if there is none, since only handlers lead back into it. Stubs are outside all exception
+    ranges.
     Returns the instructions, the one to start at and the temporaries used.
     """
     inst = body[exit_.index]
@@ -409,7 +455,8 @@ def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str]
 
 
 def continue_code(exit_: FrameExit, next_code: CodeType | None, next_globals: Any) -> CodeType:
-    """The continue function of an inlined frame. It takes stack, locals and, if it was calling, the state of the next frame."""
+    """The continue function of an inlined frame. It takes stack, locals and, if it was calling, the state of the next
+    frame."""
 
     def edit(body: list[Instruction]) -> tuple[list[Instruction], Instruction, tuple[str, ...]]:
         call = call_next_frame(exit_, next_code, next_globals, "__lamina_next") if next_code is not None else None
@@ -462,7 +509,14 @@ def emit_generator(cg: Any, generator: Any) -> None:
     instructions = decode(tx.f_code)
     index = tx.ip
     if not generator.started:
-        while instructions[index].opname in ("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR", "POP_TOP", "RESUME", "GEN_START"):
+        while instructions[index].opname in (
+            "MAKE_CELL",
+            "COPY_FREE_VARS",
+            "RETURN_GENERATOR",
+            "POP_TOP",
+            "RESUME",
+            "GEN_START",
+        ):
             if instructions[index].opname == "MAKE_CELL":
                 tx.MAKE_CELL(instructions[index])
             index += 1

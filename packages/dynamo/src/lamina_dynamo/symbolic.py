@@ -1,6 +1,7 @@
 """Symbolic sizes and ints of one translation: torch's ShapeEnv, and its findings as guards of ours.
 
-A size that varies becomes a symbol whose source is ``tensor.size(dim)``. What the translation asked about symbols (comparisons, divisibility,
+A size that varies becomes a symbol whose source is ``tensor.size(dim)``. What the translation asked about symbols
+(comparisons, divisibility,
 equality by broadcasting) is kept by the ShapeEnv as expressions; ``guards`` prints them over the sources.
 """
 
@@ -33,9 +34,13 @@ class Symbols:
 
         key = private.symbol_source(source.name)
         symbol = self.env.create_symbol(
-            value, source=key, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=positive or None,
+            value,
+            source=key,
+            dynamic_dim=DimDynamic.DYNAMIC,
+            constraint_dim=None,
+            positive=positive or None,
             do_not_specialize_zero_one=not positive,
-        )  # fmt: skip
+        )
         self.sources[str(symbol)] = source
         node = self.env.create_symintnode(symbol, hint=value, source=key)
         if low is not None or high is not None:
@@ -62,7 +67,9 @@ class Symbols:
         self.output.guard(source, "TENSOR", expect)
         return fakes.from_real(value, tuple(sizes), tuple(strides))
 
-    def _strides(self, value: torch.Tensor, source: Any, sizes: list[Any], dims: frozenset[int]) -> tuple[list[Any], set[int]]:
+    def _strides(
+        self, value: torch.Tensor, source: Any, sizes: list[Any], dims: frozenset[int]
+    ) -> tuple[list[Any], set[int]]:
         """Strides in terms of the symbolic sizes where the layout is dense; each such relation is guarded."""
         strides: list[Any] = [int(n) for n in value.stride()]
         free: set[int] = set()
@@ -107,7 +114,12 @@ class Symbols:
 
         key = private.symbol_source(source.name)
         symbol = self.env.create_symbol(
-            value, source=key, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None, positive=None, do_not_specialize_zero_one=True
+            value,
+            source=key,
+            dynamic_dim=DimDynamic.DYNAMIC,
+            constraint_dim=None,
+            positive=None,
+            do_not_specialize_zero_one=True,
         )
         self.sources[str(symbol)] = source
         return self.env.create_symfloatnode(symbol, hint=value, source=key)
@@ -125,7 +137,11 @@ class Symbols:
             replaced = next((v for k, v in self.env.replacements.items() if str(k) == symbol), None)
             if replaced is not None and replaced.is_number:
                 number = int(replaced) if replaced.is_Integer else float(replaced)
-                found.append(Guard((source,), "SHAPE_EXPR", ShapeExpr(f"a == {number!r}", ("a",), f"{source.name} == {number!r}")))
+                found.append(
+                    Guard(
+                        (source,), "SHAPE_EXPR", ShapeExpr(f"a == {number!r}", ("a",), f"{source.name} == {number!r}")
+                    )
+                )
             elif replaced is not None:
                 found.append(self._relation(symbol, replaced))
             elif isinstance(source, TensorMetaSource):
@@ -151,8 +167,16 @@ class Symbols:
         return Guard(sources, "SHAPE_EXPR", ShapeExpr(text, tuple(names.values()), shown))
 
 
-_RELATIONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=", "StrictGreaterThan": ">", "GreaterThan": ">=",
-              "Eq": "==", "Ne": "!="}  # fmt: skip
+_RELATIONS = {
+    "Equality": "==",
+    "Unequality": "!=",
+    "StrictLessThan": "<",
+    "LessThan": "<=",
+    "StrictGreaterThan": ">",
+    "GreaterThan": ">=",
+    "Eq": "==",
+    "Ne": "!=",
+}
 
 
 def _print(expr: Any, names: dict[str, str]) -> str:

@@ -1,6 +1,7 @@
 """What happens to a callable, by rule: in the graph, inlined, answered at translation, or left to eager.
 
-The rules ask where a callable comes from and how it is implemented, not what it is called; the tables hold the few exceptions.
+The rules ask where a callable comes from and how it is implemented, not what it is called; the tables hold the few
+exceptions.
 """
 
 from __future__ import annotations
@@ -15,20 +16,51 @@ from ._torch import OTHER_COMPILERS
 SKIP_ATTRIBUTE = "_lamina_disable"
 """Set on functions that ``disable`` made: they and what they call run in eager."""
 
-_C_FUNCTION = (types.BuiltinFunctionType, types.BuiltinMethodType, type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
+_C_FUNCTION = (
+    types.BuiltinFunctionType,
+    types.BuiltinMethodType,
+    type(torch.ops.aten.add),
+    type(torch.ops.aten.add.Tensor),
+)
 
 # Python modules of torch whose public functions are made of tensor operations only: they go into the graph whole.
-_GRAPH_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft"})
+_GRAPH_MODULES = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft"}
+)
 
 # Python functions of those modules that take callables, keep Python state or only dispatch further: they are inlined.
 _INLINED = frozenset({"multi_head_attention_forward", "boolean_dispatch", "fn", "gumbel_softmax"})
 
 # Modules whose Python code is never followed: it inspects frames, talks to the outside, or manages the compiler itself.
 _SKIPPED_MODULES = (
-    "lamina_dynamo", "lamina", *OTHER_COMPILERS, "threading", "logging", "warnings",
-    "traceback", "linecache", "importlib", "_frozen_importlib", "weakref", "pickle", "subprocess", "multiprocessing", "asyncio",
-    "concurrent", "tempfile", "unittest", "pytest", "_pytest", "pdb", "gc", "signal", "socket", "ssl", "urllib", "json.encoder",
-)  # fmt: skip
+    "lamina_dynamo",
+    "lamina",
+    *OTHER_COMPILERS,
+    "threading",
+    "logging",
+    "warnings",
+    "traceback",
+    "linecache",
+    "importlib",
+    "_frozen_importlib",
+    "weakref",
+    "pickle",
+    "subprocess",
+    "multiprocessing",
+    "asyncio",
+    "concurrent",
+    "tempfile",
+    "unittest",
+    "pytest",
+    "_pytest",
+    "pdb",
+    "gc",
+    "signal",
+    "socket",
+    "ssl",
+    "urllib",
+    "json.encoder",
+)
 
 _FOLLOWED_MODULES = frozenset({"lamina_dynamo.translator.polyfills", "lamina_dynamo.variables.polyfills"})
 
@@ -86,11 +118,32 @@ def reason_to_skip(fn: Any) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-# -- C functions without tensor arguments --------------------------------------------------------------------------------
+# -- C functions without tensor arguments
+# --------------------------------------------------------------------------------
 
-_QUERY_PREFIXES = ("is_", "_is_", "get_", "_get_", "are_", "_are_", "has_", "_has_", "can_", "_len_", "result_type", "promote_types")
-_OPERATOR_OWNERS = ("torch._C._VariableFunctions", "torch._C._nn", "torch._C._linalg", "torch._C._special", "torch._C._fft",
-                    "torch._C._sparse", "torch._C._nested")  # fmt: skip
+_QUERY_PREFIXES = (
+    "is_",
+    "_is_",
+    "get_",
+    "_get_",
+    "are_",
+    "_are_",
+    "has_",
+    "_has_",
+    "can_",
+    "_len_",
+    "result_type",
+    "promote_types",
+)
+_OPERATOR_OWNERS = (
+    "torch._C._VariableFunctions",
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._special",
+    "torch._C._fft",
+    "torch._C._sparse",
+    "torch._C._nested",
+)
 
 
 def qualified_name(fn: Any) -> str:
@@ -101,7 +154,8 @@ _allowed: dict[int, tuple[Any, bool]] = {}
 
 
 def is_allowed_c_function(fn: Any) -> bool:
-    """May ``fn`` be run on constants at translation? Operators (factories) and queries of state may, setters may not."""
+    """May ``fn`` be run on constants at translation? Operators (factories) and queries of state may, setters may
+    not."""
     found = _allowed.get(id(fn))
     if found is None:
         found = _allowed[id(fn)] = (fn, _is_allowed(fn))

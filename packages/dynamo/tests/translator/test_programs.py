@@ -5,19 +5,27 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from lamina_dynamo import optimize
+from lamina_dynamo.contract import check_graph
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
 
 def equal(a, b):
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a, b, equal_nan=True)
+        return (
+            isinstance(b, torch.Tensor)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and torch.allclose(a, b, equal_nan=True)
+        )
     if isinstance(a, (list, tuple)):
         return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, dict):
@@ -185,9 +193,16 @@ def named_tuples(x):
 @program
 def functional(x):
     return (
-        F.relu(x), F.softmax(x, dim=-1), F.layer_norm(x, (4,)), F.dropout(x, 0.5, False), torch.cat([x, x], 0),
-        x.view(-1, 2).sum(1, keepdim=True), x.T, x.mT, F.pad(x, (1, 1)),
-    )  # fmt: skip
+        F.relu(x),
+        F.softmax(x, dim=-1),
+        F.layer_norm(x, (4,)),
+        F.dropout(x, 0.5, False),
+        torch.cat([x, x], 0),
+        x.view(-1, 2).sum(1, keepdim=True),
+        x.T,
+        x.mT,
+        F.pad(x, (1, 1)),
+    )
 
 
 @program
@@ -419,6 +434,7 @@ def test_one_graph(fn):
     for _ in range(2):
         assert equal(expected, compiled(X.clone()))
     assert len(graphs) == 1
+    check_graph(graphs[0])
 
 
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda f: f.__name__)
@@ -469,3 +485,18 @@ def test_loops_that_break_do_not_compile_for_ever():
 
     assert torch.allclose(optimize(backend)(fn)(X.clone()), fn(X.clone()))
     assert len(graphs) < 20
+
+
+def test_first_translation_imports_nothing_heavy():
+    """The hot path of a static program needs neither sympy nor torch's own compiler."""
+    code = """
+import sys, torch
+from lamina_dynamo import optimize
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+before = set(sys.modules)
+optimize("eager")(model)(torch.randn(3, 4))
+heavy = ("torch._inductor", "torch.distributed.tensor", "torch._functorch._aot_autograd")
+print([m for m in heavy if m in sys.modules and m not in before])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,4 +1,5 @@
-"""Instructions back to a code object: argument indices, ``EXTENDED_ARG``, caches, jumps, exception table, line table."""
+"""Instructions back to a code object: argument indices, ``EXTENDED_ARG``, caches, jumps, exception table, line
+table."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .instruction import _COMPARE, Instruction, local_names
 
 
 class _Pool:
-    """Index of a value in a tuple that grows; constants are told apart by type and identity where equality is too weak."""
+    """Index of a value in a tuple that grows; constants are told apart by type and identity where equality is too
+    weak."""
 
     def __init__(self, items: Any = (), by_name: bool = False):
         self.items = list(items)
@@ -173,8 +175,10 @@ def _exception_table(instructions: list[Instruction], end: int) -> bytes:
             i += 1
             continue
         j = i
-        while j < n and (e := instructions[j].exc) is not None and (
-            e is entry or (e.target is entry.target and e.depth == entry.depth and e.lasti == entry.lasti)
+        while (
+            j < n
+            and (e := instructions[j].exc) is not None
+            and (e is entry or (e.target is entry.target and e.depth == entry.depth and e.lasti == entry.lasti))
         ):
             j += 1
         start = instructions[i].offset // 2

@@ -1,6 +1,7 @@
 """Instructions as objects, decoded from and encoded to the bytecode of the running CPython.
 
-Arguments are resolved on decoding: names, constants, local and cell names in ``argval``, jump targets as ``Instruction``.
+Arguments are resolved on decoding: names, constants, local and cell names in ``argval``, jump targets as
+``Instruction``.
 ``EXTENDED_ARG`` and ``CACHE`` units do not appear; the assembler puts them back.
 """
 
@@ -29,7 +30,15 @@ class Instruction:
 
     __slots__ = ("opcode", "opname", "arg", "argval", "flag", "target", "positions", "exc", "offset", "index")
 
-    def __init__(self, opname: str, argval: Any = None, *, arg: int | None = None, flag: int = 0, target: Instruction | None = None):
+    def __init__(
+        self,
+        opname: str,
+        argval: Any = None,
+        *,
+        arg: int | None = None,
+        flag: int = 0,
+        target: Instruction | None = None,
+    ):
         self.opname = opname
         self.opcode = v.OPMAP.get(opname, -1)
         self.arg = arg
@@ -195,6 +204,8 @@ def copy_instructions(instructions: list[Instruction]) -> list[Instruction]:
         if inst.exc is not None:
             entry = entries.get(id(inst.exc))
             if entry is None:
-                entry = entries[id(inst.exc)] = ExceptionRange(fresh[id(inst.exc.target)], inst.exc.depth, inst.exc.lasti)
+                entry = entries[id(inst.exc)] = ExceptionRange(
+                    fresh[id(inst.exc.target)], inst.exc.depth, inst.exc.lasti
+                )
             new.exc = entry
     return out

@@ -1,6 +1,7 @@
 """What differs between CPython versions, one table row a fact.
 
-Every other module of this package writes bytecode through the names defined here; a new CPython version is a new set of rows.
+Every other module of this package writes bytecode through the names defined here; a new CPython version is a new set
+of rows.
 """
 
 from __future__ import annotations
@@ -92,5 +93,17 @@ UNCONDITIONAL_JUMP = "JUMP_FORWARD"
 
 # Words of the symbolic operators, by argument of BINARY_OP (3.11+).
 BINARY_OPERATORS = [
-    "add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor",
-]  # fmt: skip
+    "add",
+    "and_",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mul",
+    "mod",
+    "or_",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+]

@@ -1,6 +1,7 @@
 """The symbolic interpreter: runs a frame's bytecode over variable trackers and records what torch calls it meets.
 
-Nothing of the user's program really happens during translation, so it can be started again at will: at a graph break the root
+Nothing of the user's program really happens during translation, so it can be started again at will: at a graph break
+the root
 frame is translated a second time and stopped just before the instruction that broke (``StopTranslation``).
 """
 
@@ -203,7 +204,9 @@ class Translator:
     def stack_trace(self) -> str:
         """The user's frames, outermost first, ending at the current line."""
         prefix = self._trace_prefix
-        if prefix is None or self.is_generator:  # the caller stands still while its callee runs; generators have many callers
+        if (
+            prefix is None or self.is_generator
+        ):  # the caller stands still while its callee runs; generators have many callers
             prefix = self._trace_prefix = self.parent.stack_trace() if self.parent is not None else ""
         return prefix + line_of(self.f_code, self.current_instruction.line)
 
@@ -218,7 +221,9 @@ class Translator:
     def const(self, value: Any) -> VariableTracker:
         return constant(value)
 
-    def call(self, fn: VariableTracker, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call(
+        self, fn: VariableTracker, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         return fn.call_function(self, args, kwargs)
 
     def call_real(self, fn: Any, *args: VariableTracker) -> VariableTracker:

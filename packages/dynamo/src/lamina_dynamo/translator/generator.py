@@ -89,7 +89,9 @@ class GeneratorVariable(VariableTracker):
             tx.raise_exception(AttributeError, f"'generator' object has no attribute '{name}'")
         raise GraphBreak("unknown_attribute", type="generator", name=name)
 
-    def call_method(self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_method(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         if name == "__iter__":
             return self
         if name == "__next__":
@@ -158,7 +160,9 @@ class GeneratorMethod(VariableTracker):
         self.owner = owner
         self.name = name
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         return self.owner.call_method(tx, self.name, args, kwargs)
 
     def python_type(self) -> type:

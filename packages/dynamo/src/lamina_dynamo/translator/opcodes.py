@@ -1,6 +1,7 @@
 """One method an opcode, named after it; a true result means that the frame is left (returned or yielded).
 
-The methods serve all supported CPython versions: where an opcode of one name means different things, the version table decides.
+The methods serve all supported CPython versions: where an opcode of one name means different things, the version
+table decides.
 """
 
 from __future__ import annotations
@@ -28,9 +29,29 @@ from .call import Calls
 
 _BINARY = [getattr(operator, name) for name in v.BINARY_OPERATORS]
 _INPLACE = [getattr(operator, "i" + name.rstrip("_")) for name in v.BINARY_OPERATORS]
+_OPERATORS_310 = {
+    "ADD": "add",
+    "AND": "and_",
+    "FLOOR_DIVIDE": "floordiv",
+    "LSHIFT": "lshift",
+    "MATRIX_MULTIPLY": "matmul",
+    "MULTIPLY": "mul",
+    "MODULO": "mod",
+    "OR": "or_",
+    "POWER": "pow",
+    "RSHIFT": "rshift",
+    "SUBTRACT": "sub",
+    "TRUE_DIVIDE": "truediv",
+    "XOR": "xor",
+}
 _COMPARE = {
-    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _CONVERSIONS = {1: str, 2: repr, 3: ascii}
 _MAPPING, _SEQUENCE = 1 << 6, 1 << 5
 
@@ -282,7 +303,8 @@ class Opcodes(Calls, Translator):
             name = inst.argval
             if name in self.f_code.co_freevars:
                 self.raise_exception(
-                    NameError, f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+                    NameError,
+                    f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
                 )
             self._unbound(name)
         self.stack.append(vt)
@@ -372,6 +394,19 @@ class Opcodes(Calls, Translator):
             result = operators.inplace(self, _INPLACE[code - 13], a, b)
         stack.pop()
         stack[-1] = result
+
+    def binary_310(self, inst: Instruction) -> Any:
+        """BINARY_ADD, INPLACE_ADD and so on: an opcode an operator, before 3.11."""
+        b, a = self.stack.pop(), self.stack.pop()
+        kind, _, name = inst.opname.partition("_")
+        op = _OPERATORS_310[name]
+        if kind == "BINARY":
+            self.stack.append(operators.binary(self, getattr(operator, op), a, b))
+        else:
+            self.stack.append(operators.inplace(self, getattr(operator, "i" + op.rstrip("_")), a, b))
+
+    def COPY_DICT_WITHOUT_KEYS(self, inst: Instruction) -> Any:  # 3.10
+        self.stack[-1] = self.inline_real(polyfills.rest_of_mapping, self.stack[-2], self.stack[-1])
 
     def COMPARE_OP(self, inst: Instruction) -> Any:
         stack = self.stack
@@ -687,7 +722,9 @@ class Opcodes(Calls, Translator):
     def _coroutine(self, inst: Instruction) -> Any:
         raise GraphBreak("coroutine", opcode=inst.opname)
 
-    GET_AWAITABLE = GET_AITER = GET_ANEXT = END_ASYNC_FOR = BEFORE_ASYNC_WITH = ASYNC_GEN_WRAP = SETUP_ASYNC_WITH = _coroutine
+    GET_AWAITABLE = GET_AITER = GET_ANEXT = END_ASYNC_FOR = BEFORE_ASYNC_WITH = ASYNC_GEN_WRAP = SETUP_ASYNC_WITH = (
+        _coroutine
+    )
 
     # -- functions and classes -----------------------------------------------------------------------------------------
 
@@ -702,7 +739,9 @@ class Opcodes(Calls, Translator):
         defaults = self.stack.pop() if flags & 1 else None
         self.stack.append(self.make_function(code, closure, annotations, kwdefaults, defaults))
 
-    def make_function(self, code: CodeType, closure: Any, annotations: Any, kwdefaults: Any, defaults: Any) -> VariableTracker:
+    def make_function(
+        self, code: CodeType, closure: Any, annotations: Any, kwdefaults: Any, defaults: Any
+    ) -> VariableTracker:
         return NestedFunctionVariable(
             code,
             self.f_globals,
@@ -906,12 +945,30 @@ class CodeVariable(VariableTracker):
         codegen.load_const(self.value)
 
 
+UNTRANSLATED = frozenset(
+    {
+        "PRINT_EXPR",
+        "RESERVED",
+        "INTERPRETER_EXIT",
+        "EXIT_INIT_CHECK",
+        "ENTER_EXECUTOR",
+        "POP_BLOCK",
+        "SETUP_FINALLY",
+        "SETUP_WITH",
+    }
+)
+"""Opcodes of which functions have none, and 3.10's block set-up: functions with such blocks run in eager there."""
+
+
 def _untranslated(self: Any, inst: Instruction) -> Any:
     raise GraphBreak("opcode", opcode=inst.opname)
 
 
 def build_handlers() -> list[Any]:
     """Opcode -> method, for the running CPython."""
+    for name in _OPERATORS_310:
+        setattr(Opcodes, f"BINARY_{name}", Opcodes.binary_310)
+        setattr(Opcodes, f"INPLACE_{name}", Opcodes.binary_310)
     table = [_untranslated] * 512
     for name, code in v.OPMAP.items():
         method = getattr(Opcodes, name, None)

@@ -17,6 +17,14 @@ def match_keys(subject, keys):
     return tuple(values)
 
 
+def rest_of_mapping(subject, keys):
+    """What ``**rest`` of a mapping pattern binds."""
+    rest = dict(subject)
+    for key in keys:
+        del rest[key]
+    return rest
+
+
 def match_class(subject, cls, count, names):
     """Attributes that a class pattern binds, or None if ``subject`` does not match."""
     if not isinstance(subject, cls):
@@ -30,9 +38,7 @@ def match_class(subject, cls, count, names):
             values.append(subject)
         else:
             if count > len(positional):
-                raise TypeError(
-                    f"{cls.__name__}() accepts {len(positional)} positional sub-patterns ({count} given)"
-                )
+                raise TypeError(f"{cls.__name__}() accepts {len(positional)} positional sub-patterns ({count} given)")
             for i in range(count):
                 if not hasattr(subject, positional[i]):
                     return None

@@ -15,9 +15,20 @@ from ..codegen import Codegen, straight_line_depth
 from ..errors import BackendCompilerFailed
 from ..graph_break import GraphBreak
 from ..output_graph import OutputGraph
-from ..resume import HANDLER_SLOT, NULL_SLOT, FrameExit, call_next_frame, cell_names, continue_code, edit_body, emit_state, resume_info
+from ..resume import (
+    HANDLER_SLOT,
+    NULL_SLOT,
+    FrameExit,
+    call_next_frame,
+    cell_names,
+    continue_code,
+    edit_body,
+    emit_state,
+    resume_info,
+)
 from ..source import CellContentsSource, ClosureSource, LocalSource
 from .base import RestartTranslation, StopTranslation, Translator
+from .inline import has_blocks
 from .opcodes import Opcodes
 
 _MAX_RESTARTS = 64
@@ -45,8 +56,10 @@ class BreakRecord:
 class TranslationResult:
     """What ``translate`` found.
 
-    ``code``: new code object, or None: run the original (``reason`` says why). ``guards``: assumptions under which the answer holds.
-    ``graphs``: captured GraphModules. ``breaks``: graph breaks met. ``has_breaks``: the code calls things that must be captured.
+    ``code``: new code object, or None: run the original (``reason`` says why). ``guards``: assumptions under which
+    the answer holds.
+    ``graphs``: captured GraphModules. ``breaks``: graph breaks met. ``has_breaks``: the code calls things that must
+    be captured.
     """
 
     code: CodeType | None
@@ -84,7 +97,15 @@ class Translation:
     """The attempts at one frame."""
 
     def __init__(
-        self, code: Any, f_locals: Any, f_globals: Any, f_builtins: Any, closure: Any, backend: Any, config: Any, frame_state: Any
+        self,
+        code: Any,
+        f_locals: Any,
+        f_globals: Any,
+        f_builtins: Any,
+        closure: Any,
+        backend: Any,
+        config: Any,
+        frame_state: Any,
     ):
         self.code = code
         self.f_locals = f_locals
@@ -109,6 +130,8 @@ class Translation:
                 kept.outputs[-1] = output
                 output.break_at = break_at
                 root = self.make_root(output)
+                if has_blocks(self.code):
+                    return self.skip(output, None, "try and with blocks are followed from Python 3.11 on")
                 output.root_tx = root
                 try:
                     try:
@@ -155,9 +178,15 @@ class Translation:
     def skip(self, output: OutputGraph, record: BreakRecord | None, reason: str) -> TranslationResult:
         breaks = [record] if record is not None else []
         return TranslationResult(
-            None, list(output.all_guards()), breaks=breaks, has_breaks=True, reason=reason, instructions=output.count,
-            restarts=self.restarts, output=output,
-        )  # fmt: skip
+            None,
+            list(output.all_guards()),
+            breaks=breaks,
+            has_breaks=True,
+            reason=reason,
+            instructions=output.count,
+            restarts=self.restarts,
+            output=output,
+        )
 
     # -- endings --------------------------------------------------------------------------------------------------
 
@@ -171,7 +200,12 @@ class Translation:
         if not output.op_count and not cg.output_nodes and not output.has_effects():
             # Nothing for a backend here: the original does the same.
             return TranslationResult(
-                None, output.all_guards(), reason="no tensor operations", instructions=output.count, restarts=self.restarts, output=output
+                None,
+                output.all_guards(),
+                reason="no tensor operations",
+                instructions=output.count,
+                restarts=self.restarts,
+                output=output,
             )
         graphs, compiled, region = self.compile(output, cg)
         prologue = self.prologue()
@@ -182,7 +216,13 @@ class Translation:
             stacksize=straight_line_depth(region) + 4,
         )
         return TranslationResult(
-            new, output.all_guards(), graphs, instructions=output.count, restarts=self.restarts, compiled=compiled, output=output
+            new,
+            output.all_guards(),
+            graphs,
+            instructions=output.count,
+            restarts=self.restarts,
+            compiled=compiled,
+            output=output,
         )
 
     def finish_break(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> TranslationResult:
@@ -201,7 +241,9 @@ class Translation:
         codes: list[CodeType | None] = [None] * len(exits)
         for k in range(len(exits) - 1, 0, -1):
             following = exits[k + 1] if k + 1 < len(exits) else None
-            codes[k] = continue_code(exits[k], codes[k + 1] if following else None, following.tx.f_globals if following else None)
+            codes[k] = continue_code(
+                exits[k], codes[k + 1] if following else None, following.tx.f_globals if following else None
+            )
         state = None
         if len(exits) > 1:
 
@@ -227,9 +269,17 @@ class Translation:
         self.skip_codes([c for c in codes if c is not None])
         self.breaks.append(record)
         return TranslationResult(
-            new, output.all_guards(), graphs, self.breaks, True, record.message, instructions=output.count, restarts=self.restarts,
-            compiled=compiled, output=output,
-        )  # fmt: skip
+            new,
+            output.all_guards(),
+            graphs,
+            self.breaks,
+            True,
+            record.message,
+            instructions=output.count,
+            restarts=self.restarts,
+            compiled=compiled,
+            output=output,
+        )
 
     def worth_breaking(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> bool:
         """Nothing was captured before the break: is there something to capture after it?"""
@@ -308,7 +358,9 @@ class Translation:
 
             raise BackendCompilerFailed(name_of(self.backend), e) from e
         if not callable(fn):
-            raise BackendCompilerFailed("backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable"))
+            raise BackendCompilerFailed(
+                "backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable")
+            )
         fn = getattr(fn, "unboxed", fn)
         if output.sets_state:
             fn = state_restoring(fn)
@@ -316,7 +368,8 @@ class Translation:
 
 
 def state_restoring(fn: Any) -> Any:
-    """``fn``, whose graph sets torch state: if it raises in the middle, the state is put back as the blocks it left would have."""
+    """``fn``, whose graph sets torch state: if it raises in the middle, the state is put back as the blocks it left
+    would have."""
 
     def run(*args: Any) -> Any:
         grad = torch.is_grad_enabled()
@@ -353,7 +406,8 @@ def _has_tensor(x: Any, depth: int) -> bool:
 
 
 class torch_state_kept:
-    """Global torch state (grad mode, autocast, inference mode) is followed for real while translating, and put back after."""
+    """Global torch state (grad mode, autocast, inference mode) is followed for real while translating, and put back
+    after."""
 
     def __enter__(self) -> torch_state_kept:
         from ..variables.context import _outputs

@@ -1,6 +1,8 @@
-"""``torch.autograd.Function``: ``apply`` becomes one graph node, which runs the user's forward (and registers the user's backward).
+"""``torch.autograd.Function``: ``apply`` becomes one graph node, which runs the user's forward (and registers the
+user's backward).
 
-The forward is run once on fakes while translating, so it must be free of effects outside its context object; what may have some is left to
+The forward is run once on fakes while translating, so it must be free of effects outside its context object; what may
+have some is left to
 eager.
 """
 
@@ -18,12 +20,43 @@ from .base import VariableTracker
 from .torch_api import handles
 
 _EFFECTS = frozenset(
-    {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "STORE_SUBSCR", "DELETE_SUBSCR", "IMPORT_NAME", "STORE_SLICE"}
+    {
+        "STORE_GLOBAL",
+        "DELETE_GLOBAL",
+        "STORE_DEREF",
+        "DELETE_DEREF",
+        "STORE_SUBSCR",
+        "DELETE_SUBSCR",
+        "IMPORT_NAME",
+        "STORE_SLICE",
+    }
 )
 _EFFECT_NAMES = frozenset(
-    {"print", "append", "extend", "update", "pop", "setdefault", "insert", "remove", "clear", "warn", "setattr", "write", "log",
-     "discard", "appendleft", "popitem", "__setitem__", "__dict__", "open", "input", "exec", "eval"}
-)  # fmt: skip
+    {
+        "print",
+        "append",
+        "extend",
+        "update",
+        "pop",
+        "setdefault",
+        "insert",
+        "remove",
+        "clear",
+        "warn",
+        "setattr",
+        "write",
+        "log",
+        "discard",
+        "appendleft",
+        "popitem",
+        "__setitem__",
+        "__dict__",
+        "open",
+        "input",
+        "exec",
+        "eval",
+    }
+)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -61,7 +94,11 @@ def has_effects_limited(fn: Any, caller: Any) -> bool:
     """One level of helpers is looked into; torch's own functions have no effects."""
     if (fn.__module__ or "").startswith("torch"):
         return False
-    return fn is caller or bool(_EFFECT_NAMES & set(fn.__code__.co_names)) or any(i.opname in _EFFECTS for i in decode(fn.__code__))
+    return (
+        fn is caller
+        or bool(_EFFECT_NAMES & set(fn.__code__.co_names))
+        or any(i.opname in _EFFECTS for i in decode(fn.__code__))
+    )
 
 
 class ApplyFunction:
@@ -88,8 +125,15 @@ def _apply(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTrack
     if forward is None or has_effects(forward):
         raise GraphBreak("torch_unsupported", function=f"{cls.__name__}.apply", reason="forward may have side effects")
     setup = getattr(cls, "setup_context", None)
-    if setup is not torch.autograd.Function.setup_context and setup is not None and has_effects(setup) and _is_own(cls, "setup_context"):
-        raise GraphBreak("torch_unsupported", function=f"{cls.__name__}.apply", reason="setup_context may have side effects")
+    if (
+        setup is not torch.autograd.Function.setup_context
+        and setup is not None
+        and has_effects(setup)
+        and _is_own(cls, "setup_context")
+    ):
+        raise GraphBreak(
+            "torch_unsupported", function=f"{cls.__name__}.apply", reason="setup_context may have side effects"
+        )
     for vt in args[1:]:
         if getattr(vt, "source", None) is None and getattr(vt, "is_mutable", False) and not vt.is_python_constant():
             raise GraphBreak("torch_unsupported", function=f"{cls.__name__}.apply", reason="mutable argument")

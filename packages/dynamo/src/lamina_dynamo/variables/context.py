@@ -1,7 +1,9 @@
 """Context managers of torch state: grad mode, inference mode, autocast, attention kernels, profiler ranges.
 
-Entering one records the setter function in the graph and sets the state for real while translating, so that the calls on fakes behave
-as the program's do. A graph always leaves the state as it found it; at a graph break inside a block the compiled code enters the blocks that
+Entering one records the setter function in the graph and sets the state for real while translating, so that the calls
+on fakes behave
+as the program's do. A graph always leaves the state as it found it; at a graph break inside a block the compiled code
+enters the blocks that
 are open (``leave_state``), so that eager goes on under the right state.
 """
 
@@ -35,7 +37,14 @@ class ContextVariable(VariableTracker):
     __slots__ = ("cls", "args", "kwargs", "undo", "node", "value", "entered")
     has_identity = True
 
-    def __init__(self, cls: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker], source: Any = None, value: Any = None):
+    def __init__(
+        self,
+        cls: Any,
+        args: list[VariableTracker],
+        kwargs: dict[str, VariableTracker],
+        source: Any = None,
+        value: Any = None,
+    ):
         self.source = source
         self.cls = cls
         self.args = args
@@ -84,7 +93,9 @@ class ContextVariable(VariableTracker):
     gives_itself = False
     returns_false = False
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         """The manager used as a decorator."""
         return DecoratedVariable(self, args[0].realize())
 
@@ -131,7 +142,9 @@ class ContextMethod(VariableTracker):
         self.manager = manager
         self.name = name
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         return self.manager.call_method(tx, self.name, args, kwargs)
 
     def children(self) -> Any:
@@ -155,7 +168,9 @@ class DecoratedVariable(VariableTracker):
     def python_type(self) -> type:
         return self.fn.python_type()
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         manager = type(self.manager)(self.manager.cls, self.manager.args, self.manager.kwargs)
         manager.enter(tx)
         try:
@@ -356,12 +371,16 @@ class ContextClassVariable(VariableTracker):
 
         return make_class_vt(tx, self.value, self.source).get_attr(tx, name)
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         args = [a.realize() for a in args]
         kwargs = {k: a.realize() for k, a in kwargs.items()}
         kind = _CLASSES[self.value]
         if kind is GradModeVariable and len(args) == 1 and not isinstance(args[0], ConstantVariable):
-            return GradModeVariable(self.value, [], {}).call_function(tx, args, kwargs)  # @torch.no_grad without parentheses
+            return GradModeVariable(self.value, [], {}).call_function(
+                tx, args, kwargs
+            )  # @torch.no_grad without parentheses
         vt = kind(self.value, args, kwargs)
         if kind is SetGradEnabledVariable:
             vt.previous = torch.is_grad_enabled()
@@ -417,7 +436,8 @@ def wrap_autocast(tx: Any, value: Any, source: Any) -> VariableTracker:
     )
 
 
-# -- leaving the region ---------------------------------------------------------------------------------------------------
+# -- leaving the region
+# ---------------------------------------------------------------------------------------------------
 
 
 def leave_state(output: Any, cg: Any) -> None:

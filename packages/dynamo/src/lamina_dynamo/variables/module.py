@@ -17,9 +17,15 @@ from .user_object import UserObjectVariable
 _MEMBER_DICTS = ("_parameters", "_buffers", "_modules")
 _HOOK_DICTS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(
-    name for name in ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks")
+    name
+    for name in (
+        "_global_forward_hooks",
+        "_global_forward_pre_hooks",
+        "_global_backward_hooks",
+        "_global_backward_pre_hooks",
+    )
     if hasattr(torch_module, name)
-)  # fmt: skip
+)
 _PLAIN_GETATTR = torch.nn.Module.__getattr__
 _PLAIN_CALL = torch.nn.Module.__call__
 _PLAIN_SETATTR = torch.nn.Module.__setattr__

@@ -15,7 +15,8 @@ from .constant import ConstantVariable
 class SymNumberVariable(VariableTracker):
     """A symbolic int, float or bool; ``value`` is torch's SymInt / SymFloat / SymBool, ``node`` gives it in the graph.
 
-    Asking for its truth, or using it where a plain number is needed, guards on the answer (the shape environment keeps it).
+    Asking for its truth, or using it where a plain number is needed, guards on the answer (the shape environment
+    keeps it).
     """
 
     __slots__ = ("node", "fake", "real")
@@ -63,7 +64,10 @@ class SymNumberVariable(VariableTracker):
 
     def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
         other = other.realize()
-        if not (isinstance(other, SymNumberVariable) or (isinstance(other, ConstantVariable) and type(other.value) in (int, float, bool))):
+        if not (
+            isinstance(other, SymNumberVariable)
+            or (isinstance(other, ConstantVariable) and type(other.value) in (int, float, bool))
+        ):
             return NotImplemented
         pair = [other, self] if reflected else [self, other]
         return _result(tx, tx.output.create_call("call_function", op, pair))

@@ -286,8 +286,12 @@ class TensorMethodVariable(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-        return self.tensor.call_method(tx, self.name, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        return self.tensor.call_method(
+            tx, self.name, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()}
+        )
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name == "__self__":
@@ -304,7 +308,8 @@ class TensorMethodVariable(VariableTracker):
         codegen.load_attr(self.name)
 
 
-# -- attributes answered from metadata -----------------------------------------------------------------------------------
+# -- attributes answered from metadata
+# -----------------------------------------------------------------------------------
 
 
 def _constant(name: str) -> Callable[..., VariableTracker]:
@@ -394,17 +399,21 @@ METADATA: dict[str, Callable[..., VariableTracker]] = {
 METADATA.update(
     (name, _constant(name))
     for name in (
-        "dtype device ndim layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_xpu is_sparse is_sparse_csr is_quantized "
+        "dtype device ndim layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_xpu "
+        "is_sparse is_sparse_csr is_quantized "
         "is_nested is_mkldnn is_vulkan is_ipu is_xla is_maia itemsize nbytes names name output_nr retains_grad"
     ).split()
     if hasattr(torch.Tensor, name)
 )
 
 
-# -- methods with a meaning of their own ----------------------------------------------------------------------------------
+# -- methods with a meaning of their own
+# ----------------------------------------------------------------------------------
 
 
-def _size(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+def _size(
+    tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+) -> VariableTracker:
     size = make_size(tx.output, vt.fake.shape, vt)
     where = args[0] if args else kwargs.get("dim")
     if where is None or (isinstance(where, ConstantVariable) and where.value is None):
@@ -518,9 +527,12 @@ for _name in "lt le eq ne gt ge".split():
     METHODS[f"__{_name}__"] = _operator(getattr(operator, _name))
 
 _METHOD_NAMES = {
-    name for name in dir(torch.Tensor) if callable(getattr(torch.Tensor, name, None)) and name not in METHODS
+    name
+    for name in dir(torch.Tensor)
+    if callable(getattr(torch.Tensor, name, None))
+    and name not in METHODS
     and (not name.startswith("__") or name in ("__and__",))
-}  # fmt: skip
+}
 
 
 def wrap_tensor(tx: Any, value: Any, source: Any) -> VariableTracker:
@@ -535,7 +547,10 @@ wraps_type(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)(wrap_tensor)
 @wraps_if(lambda v: isinstance(v, torch.Tensor), priority=20)
 def wrap_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
     kind = type(value)
-    if kind.__torch_function__ in (torch._C._disabled_torch_function_impl,) and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+    if (
+        kind.__torch_function__ in (torch._C._disabled_torch_function_impl,)
+        and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    ):
         if kind.__module__.startswith("torch.nn.parameter") and not kind.__name__.startswith("Uninitialized"):
             return wrap_tensor(tx, value, source)
     raise GraphBreak("tensor_subclass", type=kind.__name__)

@@ -79,7 +79,9 @@ class TorchFunctionVariable(VariableTracker):
 
         return BoundMethodVariable(self, obj)
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         value = self.value
         tx.direct_call = False
         args = [a.realize() for a in args]
@@ -110,7 +112,9 @@ class TorchFunctionVariable(VariableTracker):
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-def _call_descriptor(tx: Any, value: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+def _call_descriptor(
+    tx: Any, value: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+) -> VariableTracker:
     """``torch.Tensor.add(x, y)``: the method of the first argument."""
     if not args:
         raise GraphBreak("torch_unsupported", function=value.__name__)
@@ -145,9 +149,13 @@ def wrap_torch(tx: Any, value: Any, source: Any) -> VariableTracker | None:
 
 
 _CALLABLE_TYPES = (
-    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-    type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor),
-)  # fmt: skip
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    type(torch.ops.aten.add),
+    type(torch.ops.aten.add.Tensor),
+)
 CALLABLE_TYPES = frozenset(_CALLABLE_TYPES)
 """Types of values about which the builder asks ``wrap_torch`` first."""
 
@@ -159,7 +167,8 @@ def wrap_op(tx: Any, value: Any, source: Any) -> VariableTracker:
 wraps_type(type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))(wrap_op)
 
 
-# -- objects of torch that are constants ---------------------------------------------------------------------------------
+# -- objects of torch that are constants
+# ---------------------------------------------------------------------------------
 
 
 class TorchConstantVariable(ConstantVariable):
@@ -212,7 +221,9 @@ class FoldedCallable(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         from .constant import fold
 
         return fold(tx, self.value, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
@@ -231,7 +242,9 @@ def wrap_backend_enum(tx: Any, value: Any, source: Any) -> VariableTracker:
 @wraps_type(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 def wrap_torch_constant(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
-        tx.output.guard(source, "CONSTANT" if isinstance(value, (torch.device, torch.finfo, torch.iinfo)) else "ID", value)
+        tx.output.guard(
+            source, "CONSTANT" if isinstance(value, (torch.device, torch.finfo, torch.iinfo)) else "ID", value
+        )
     return TorchConstantVariable(value, source)
 
 
@@ -257,7 +270,8 @@ def _make_size(tx: Any, *args: VariableTracker) -> VariableTracker:
 CONSTRUCTORS[torch.Size] = _make_size
 
 
-# -- answered at translation ---------------------------------------------------------------------------------------------
+# -- answered at translation
+# ---------------------------------------------------------------------------------------------
 
 
 def _answers(value: Any) -> Handler:
@@ -269,12 +283,21 @@ def _answers(value: Any) -> Handler:
 
 _false, _true = _answers(False), _answers(True)
 handles(
-    torch.jit.is_scripting, torch.jit.is_tracing, torch._jit_internal.is_scripting, torch._C._get_tracing_state,
-    torch.compiler.is_exporting, torch.onnx.is_in_onnx_export,
-    torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic,
-    torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic,
-    getattr(torch._C, "_is_tracing", None), getattr(torch._jit_internal, "is_tracing", None),
-)(_false)  # fmt: skip
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch._jit_internal.is_scripting,
+    torch._C._get_tracing_state,
+    torch.compiler.is_exporting,
+    torch.onnx.is_in_onnx_export,
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+    getattr(torch._C, "_is_tracing", None),
+    getattr(torch._jit_internal, "is_tracing", None),
+)(_false)
 handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)(_true)
 HANDLERS[torch._C._get_tracing_state] = _answers(None)
 handles(torch._C._log_api_usage_once, torch._assert_async if hasattr(torch, "_assert_async") else None)(_answers(None))
@@ -313,9 +336,16 @@ def _breaks(kind: str) -> Handler:
 
 handles(torch.autograd.grad, torch.autograd.backward)(_breaks("autograd_call"))
 handles(
-    torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.random.manual_seed,
-    torch.random.get_rng_state, torch.random.set_rng_state, torch.random.fork_rng,
-)(_breaks("random_state"))  # fmt: skip
+    torch.manual_seed,
+    torch.seed,
+    torch.initial_seed,
+    torch.get_rng_state,
+    torch.set_rng_state,
+    torch.random.manual_seed,
+    torch.random.get_rng_state,
+    torch.random.set_rng_state,
+    torch.random.fork_rng,
+)(_breaks("random_state"))
 handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
 
 
@@ -357,7 +387,8 @@ def _filled(tx: Any, data: VariableTracker, kwargs: dict[str, VariableTracker]) 
     return tx.output.create_call("call_function", torch.full, [ListVariable([]), data], kwargs)
 
 
-# -- switches of the attention kernels -----------------------------------------------------------------------------------
+# -- switches of the attention kernels
+# -----------------------------------------------------------------------------------
 
 
 class _Switch:
