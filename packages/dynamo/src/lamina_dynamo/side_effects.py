@@ -117,7 +117,7 @@ class SideEffects:
         return id(vt) in self._cyclic
 
     def codegen(self, cg: Any, live: Any = ()) -> None:
-        """Emits the replay; `live`: what the caller pushes afterwards.  New objects are made on first use (see `drain`)."""
+        """Emits the replay; `live`: what the caller pushes afterwards.  New objects: see `drain`."""
         for vt in list(self.modified):
             self._replay_one(cg, vt)
         for (_, name), (globals_dict, value) in self.global_stores.items():

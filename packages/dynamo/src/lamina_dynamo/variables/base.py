@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["ObservedException", "VariableTracker", "break_graph"]
 
 
+def is_argument_error(error: TypeError) -> bool:
+    """Whether a model was called with other arguments than it takes (and not: a fault inside it)."""
+    text = str(error)
+    return "positional argument" in text or "keyword argument" in text or "multiple values for argument" in text
+
+
 class VariableTracker:
     """Base of all trackers; every method has the semantics of the Python operation it is named after.
 
@@ -136,7 +142,7 @@ class VariableTracker:
         try:
             return handler(tx, *args, **kwargs)
         except TypeError as e:
-            if e.__traceback__ is not None and e.__traceback__.tb_next is None:
+            if is_argument_error(e):
                 # wrong number of arguments for the method: the program's own error, left to eager for its text
                 tx.graph_break("bad_builtin_arguments", type=self.python_type().__name__, method=name, error=str(e))
             raise
@@ -198,9 +204,7 @@ class VariableTracker:
         if method is not None:
             result = method.call_function(tx, [], {}).realize()
             if result.python_type() is not bool:
-                tx.raise_exception(
-                    TypeError, f"__bool__ should return bool, returned {result.python_type().__name__}"
-                )
+                tx.raise_exception(TypeError, f"__bool__ should return bool, returned {result.python_type().__name__}")
             return result.truth(tx)
         method = lookup_special(tx, self, "__len__")
         if method is not None:
@@ -210,7 +214,7 @@ class VariableTracker:
     def binary_op(
         self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False
     ) -> VariableTracker | Any:
-        """`op(self, other)`, or `op(other, self)` when reflected; NotImplemented hands the case to the other operand."""
+        """`op(self, other)`, or `op(other, self)` when reflected; NotImplemented: ask the other operand."""
         from .operators import special_binary
 
         return special_binary(tx, self, op, other, reflected)
@@ -232,7 +236,7 @@ class VariableTracker:
     def call_special(
         self, tx: Any, name: str, args: list[VariableTracker], missing: str | None = None
     ) -> VariableTracker:
-        """Calls a special method found on the type; raises TypeError(missing) in the traced program if there is none."""
+        """Calls a special method found on the type; TypeError(missing) in the traced program if none."""
         from .attributes import lookup_special
 
         method = lookup_special(tx, self, name)

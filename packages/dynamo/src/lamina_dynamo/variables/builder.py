@@ -9,8 +9,8 @@ One table decides: exact type first, then predicates in order of priority.  Each
     @wraps_if(lambda v: isinstance(v, torch.nn.Module), priority=10)
     def wrap_module(tx, value, source): ...
 
-The builder of a translation remembers every object by identity, so two paths to one object give one tracker (and a guard
-that the two sources are the same object).
+The builder of a translation remembers every object by identity, so two paths to one object give one tracker (and a
+guard that the two sources are the same object).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Builder:
         self.by_id: dict[int, tuple[Any, VariableTracker]] = {}
 
     def wrap(self, tx: Any, value: Any, source: Any) -> VariableTracker:
-        """Tracker of a real object.  `source` None: a constant, or an object that the translation itself vouches for."""
+        """Tracker of a real object.  `source` None: a constant, or an object that the translation vouches for."""
         t = type(value)
         if isinstance(value, VariableTracker):
             raise TypeError("wrap() got a tracker")

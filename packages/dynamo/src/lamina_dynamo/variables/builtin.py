@@ -16,7 +16,7 @@ from typing import Any
 
 from . import iterators
 from .attributes import bind, find_in_mro, find_in_type, lookup_special, raise_attribute_error
-from .base import ObservedException, VariableTracker, break_graph
+from .base import ObservedException, VariableTracker, break_graph, is_argument_error
 from .builder import wraps_type
 from .constant import fold
 from .container import DequeVariable, ListVariable, RangeVariable, SliceVariable, TupleVariable, content, sort_trackers
@@ -75,7 +75,7 @@ def call_handler(
     try:
         return handler(tx, *args, **kwargs)
     except TypeError as e:
-        if e.__traceback__ is not None and e.__traceback__.tb_next is None:
+        if is_argument_error(e):
             tx.graph_break("bad_builtin_arguments", function=name, error=str(e))
         raise
 
@@ -140,7 +140,9 @@ class BuiltinVariable(VariableTracker):
             return new_object(tx, fn.__self__, args[0], args[1:], kwargs)
         if fn in FOLDABLE:
             args = [a.realize() for a in args]
-            if all(a.is_python_constant() for a in args) and all(v.realize().is_python_constant() for v in kwargs.values()):
+            if all(a.is_python_constant() for a in args) and all(
+                v.realize().is_python_constant() for v in kwargs.values()
+            ):
                 return fold(tx, fn, args, kwargs)
             numbers = fold_with_special(tx, fn, args, kwargs)
             if numbers is not None:
@@ -242,9 +244,14 @@ def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
         check = find_in_mro(tx, meta, "__instancecheck__")
         if check is None or check.owner is type:
             return plain_isinstance(tx, obj, info)
-        if meta.__module__ == "abc" or meta.__module__.startswith(("torch.", "typing")) or check.owner.__module__ in (
-            "abc",
-            "typing",
+        if (
+            meta.__module__ == "abc"
+            or meta.__module__.startswith(("torch.", "typing"))
+            or check.owner.__module__
+            in (
+                "abc",
+                "typing",
+            )
         ):
             if cls in tx.output.side_effects.made_classes or obj.python_type() in tx.output.side_effects.made_classes:
                 if isinstance(info, ClassVariable) and meta.__module__ == "abc":
@@ -1102,8 +1109,10 @@ def call_class_method(
         return DictVariable()
     if owner in (int, float, bytes, str) and cls.is_python_constant():
         fn = getattr(cls.as_python_constant(), name)
-        plain = [tx.const(bytes(a.as_python_constant())) if isinstance(a, ListVariable) else a for a in
-                 (content(a) for a in args)]
+        plain = [
+            tx.const(bytes(a.as_python_constant())) if isinstance(a, ListVariable) else a
+            for a in (content(a) for a in args)
+        ]
         return fold(tx, fn, plain, {k: v.realize() for k, v in kwargs.items()})
     tx.graph_break("unsupported_builtin_method", type=owner.__name__, method=name)
 
@@ -1126,8 +1135,8 @@ def _operator_rows() -> None:
     HANDLERS[operator.is_not] = lambda tx, a, b: tx.const(not is_same(tx, a, b))
     HANDLERS[operator.contains] = lambda tx, a, b: a.realize().contains(tx, b)
     HANDLERS[operator.getitem] = lambda tx, a, b: a.realize().get_item(tx, b)
-    HANDLERS[operator.index] = lambda tx, a: a.realize() if hasattr(a.realize(), "fold_call") else tx.const(
-        index_value(tx, a)
+    HANDLERS[operator.index] = lambda tx, a: (
+        a.realize() if hasattr(a.realize(), "fold_call") else tx.const(index_value(tx, a))
     )
     HANDLERS[operator.concat] = lambda tx, a, b: binary(tx, operator.add, a, b)
     HANDLERS[operator.iconcat] = lambda tx, a, b: inplace(tx, operator.iadd, a, b)

@@ -23,9 +23,7 @@ def slice_bounds(tx: Any, key: VariableTracker) -> slice:
         if part.is_python_constant() and part.as_python_constant() is None:
             parts.append(None)
         else:
-            parts.append(
-                index_value(tx, part, "slice indices must be integers or None or have an __index__ method")
-            )
+            parts.append(index_value(tx, part, "slice indices must be integers or None or have an __index__ method"))
     if parts[2] == 0:
         tx.raise_exception(ValueError, "slice step cannot be zero")
     return slice(*parts)
@@ -225,6 +223,27 @@ class TupleVariable(SequenceVariable):
 
     def make(self, items: list[VariableTracker]) -> VariableTracker:
         return TupleVariable(items)
+
+    def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
+        result = super().get_item(tx, key)
+        return self.itself(result) if isinstance(key.realize(), SliceVariable) else result
+
+    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
+        result = super().binary_op(tx, op, other, reflected)
+        return self.itself(result) if op in (operator.mul, operator.add) else result
+
+    def itself(self, result: Any) -> Any:
+        """`t[:]`, `t * 1` and `t + ()` are t itself."""
+        if type(self) is TupleVariable and self.owner is None and isinstance(result, TupleVariable):
+            mine, theirs = self.items, result.items
+            if (
+                type(result) is TupleVariable
+                and mine
+                and len(mine) == len(theirs)
+                and all(map(operator.is_, mine, theirs))
+            ):
+                return self
+        return result
 
     def hash_key(self, tx: Any) -> Any:
         from .keys import TupleKey
@@ -761,7 +780,10 @@ class DequeVariable(ListVariable):
     ) -> VariableTracker:
         from .function import is_none
 
-        self.maxlen = None if maxlen is None or is_none(maxlen) else index_value(tx, maxlen)
+        limit = None if maxlen is None or is_none(maxlen) else index_value(tx, maxlen)
+        if limit is not None and limit < 0:
+            tx.raise_exception(ValueError, "maxlen must be non-negative")
+        self.maxlen = limit
         items = [] if iterable is None else iterable.unpack(tx)
         self.mutate(tx)
         self.items[:] = items
@@ -831,6 +853,25 @@ class DequeVariable(ListVariable):
 
     def method_copy(self, tx: Any) -> VariableTracker:
         return self.make(list(self.items))
+
+    def inplace_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker) -> Any:
+        result = super().inplace_op(tx, op, other)
+        self._trim_left()
+        return result
+
+    def search(self, tx: Any, item: VariableTracker) -> Any:
+        """For each element whether it equals `item`; a comparison that changes the deque is an error."""
+        n = len(self.items)
+        for element in list(self.items):
+            yield same_or_equal(tx, element, item)
+            if len(self.items) != n:
+                tx.raise_exception(RuntimeError, "deque mutated during iteration")
+
+    def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
+        return tx.const(any(self.search(tx, item)))
+
+    def method_count(self, tx: Any, item: VariableTracker) -> VariableTracker:
+        return tx.const(sum(self.search(tx, item)))
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(collections.deque)
@@ -979,5 +1020,3 @@ def NamedTupleVariable(items: list[VariableTracker], cls: type, source: Any = No
     from .user_object import UserObjectVariable
 
     return UserObjectVariable(None, source, cls, TupleVariable(items))
-
-

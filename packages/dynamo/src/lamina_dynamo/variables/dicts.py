@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import operator
 import types
 from collections.abc import Callable
@@ -424,9 +425,7 @@ class OrderedDictVariable(DictVariable):
         if not super().equals(tx, other):
             return False
         if isinstance(other, OrderedDictVariable):
-            return all(
-                same_or_equal(tx, a, b) for (a, _), (b, _) in zip(self.pairs(tx), other.pairs(tx))
-            )
+            return all(same_or_equal(tx, a, b) for (a, _), (b, _) in zip(self.pairs(tx), other.pairs(tx)))
         return True
 
     def method_copy(self, tx: Any) -> DictVariable:
@@ -435,9 +434,7 @@ class OrderedDictVariable(DictVariable):
             fresh.insert(k.realize().hash_key(tx), k, v)
         return fresh
 
-    def method_move_to_end(
-        self, tx: Any, key: VariableTracker, last: VariableTracker | None = None
-    ) -> VariableTracker:
+    def method_move_to_end(self, tx: Any, key: VariableTracker, last: VariableTracker | None = None) -> VariableTracker:
         self.guard_all_keys(tx)
         stand_in = key.realize().hash_key(tx)
         if stand_in not in self.entries:
@@ -746,7 +743,7 @@ class DictViewVariable(VariableTracker):
         return SetVariable.from_items(tx, self.unpack(tx))
 
     def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
-        from .sets import SetVariable, SetBase
+        from .sets import SetBase, SetVariable
 
         if self.which == "values":
             return NotImplemented
@@ -801,21 +798,30 @@ def wrap_view(tx: Any, value: Any, source: Any) -> VariableTracker:
 # -- from outside ------------------------------------------------------------------------------------------------------
 
 
+def has_traced_hash(key: Any) -> bool:
+    """Whether looking at a key of a real dict would run code of the program that the real dict does not run."""
+    kind = type(key)
+    if not isinstance(kind.__hash__, types.FunctionType) or isinstance(key, enum.Enum):
+        return False
+    return "__dataclass_fields__" not in kind.__dict__
+
+
 def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any) -> None:
-    from ..source import DictKeySource, ItemSource
+    from ..source import DictKeySource, DictValueSource, ItemSource
     from .constant import is_constant_value
 
     for i, (k, v) in enumerate(dict.items(value)):
         if is_constant_value(k):
             key_vt = tx.const(k)
         else:
+            if has_traced_hash(k):
+                tx.graph_break("unknown_object", type=type(k).__name__, reason="dict key with its own __hash__")
             vt.guard_all_keys(tx)
             key_vt = tx.wrap(k, None if source is None else DictKeySource(source, i))
-        item_source = None if source is None else ItemSource(source, k)
-        if source is not None and not is_constant_value(k) and not isinstance(k, (type, types.FunctionType)):
-            from ..source import DictValueSource
-
-            item_source = DictValueSource(source, i)
+        item_source: Any = None
+        if source is not None:
+            plain = is_constant_value(k) or type(k) is types.FunctionType
+            item_source = ItemSource(source, k) if plain else DictValueSource(source, i)
         vt.entries[key_vt.realize().hash_key(tx)] = (key_vt, wrap_lazy(tx, v, item_source))
 
 

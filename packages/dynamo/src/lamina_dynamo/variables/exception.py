@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
-
 
 from .base import VariableTracker
 from .container import ListVariable, TupleVariable
 from .user_object import UserObjectVariable
 
-_FIELDS = ("__cause__", "__context__", "__suppress_context__", "__traceback__")
+#: BaseExceptionGroup, or a class that nothing is an instance of (Python 3.10)
+GROUP: type = getattr(builtins, "BaseExceptionGroup", type("NoGroup", (BaseException,), {}))
 
 
 class ExceptionVariable(UserObjectVariable):
@@ -89,7 +90,7 @@ class ExceptionVariable(UserObjectVariable):
                 return none
             index = {"errno": 0, "strerror": 1, "filename": 2, "filename2": 4}[name]
             return self.fields.get(name) or (args[index] if index < len(args) else none)
-        if issubclass(self.cls, BaseExceptionGroup) and name in ("message", "exceptions"):
+        if issubclass(self.cls, GROUP) and name in ("message", "exceptions"):
             if name == "message":
                 return args[0]
             return TupleVariable(args[1].unpack(tx))
@@ -123,7 +124,9 @@ class ExceptionVariable(UserObjectVariable):
 
     def method_init(self, tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         if kwargs:
-            allowed = {"name", "path", "obj"} if issubclass(self.cls, (ImportError, AttributeError, NameError)) else set()
+            allowed = (
+                {"name", "path", "obj"} if issubclass(self.cls, (ImportError, AttributeError, NameError)) else set()
+            )
             if not set(kwargs) <= allowed:
                 tx.raise_exception(TypeError, f"{self.cls.__name__}() takes no keyword arguments")
             self.fields.update(kwargs)
@@ -148,7 +151,7 @@ class ExceptionVariable(UserObjectVariable):
             return f"[Errno {parts[0]}] {parts[1]}: {repr_of(tx, self.fields['filename'])}"
         if issubclass(self.cls, OSError) and len(args) == 2:
             return f"[Errno {text_of(tx, args[0])}] {text_of(tx, args[1])}"
-        if issubclass(self.cls, BaseExceptionGroup) and len(args) == 2:
+        if issubclass(self.cls, GROUP) and len(args) == 2:
             n = len(args[1].unpack(tx))
             return f"{text_of(tx, args[0])} ({n} sub-exception{'s' if n != 1 else ''})"
         if issubclass(self.cls, (SyntaxError, UnicodeError)):
@@ -236,10 +239,10 @@ class ExceptionVariable(UserObjectVariable):
 
 def make_real_exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     """An exception object with these args, without running the class' own `__new__` or `__init__`."""
-    if issubclass(cls, (BaseExceptionGroup, OSError, UnicodeError, SyntaxError)):
+    if issubclass(cls, (GROUP, OSError, UnicodeError, SyntaxError)):
         base = next(k for k in cls.__mro__ if not k.__flags__ & (1 << 9))
         obj = base.__new__(cls, *args)
-        if not issubclass(cls, BaseExceptionGroup):
+        if not issubclass(cls, GROUP):
             base.__init__(obj, *args)
         return obj
     obj = BaseException.__new__(cls, *args)
@@ -259,7 +262,7 @@ def set_field(obj: Any, name: str, value: Any) -> None:
 def new_exception(tx: Any, cls: VariableTracker, args: list[VariableTracker]) -> VariableTracker:
     """What `BaseException.__new__(cls, *args)` does."""
     real: type = cls.value  # type: ignore[attr-defined]
-    if issubclass(real, BaseExceptionGroup):
+    if issubclass(real, GROUP):
         return new_group(tx, cls, args)
     return ExceptionVariable(real, list(args), cls)
 
@@ -278,8 +281,8 @@ def new_group(tx: Any, cls: VariableTracker, args: list[VariableTracker]) -> Var
         if not issubclass(member.python_type(), BaseException):
             tx.raise_exception(ValueError, f"Item {i} of second argument (exceptions) is not an exception")
     if all(issubclass(m.python_type(), Exception) for m in members):
-        if real is BaseExceptionGroup:
-            real, cls = ExceptionGroup, class_vt_of(tx, ExceptionGroup)
+        if real is GROUP:
+            real, cls = builtins.ExceptionGroup, class_vt_of(tx, builtins.ExceptionGroup)  # type: ignore[attr-defined]
     elif issubclass(real, Exception):
         tx.raise_exception(TypeError, "Cannot nest BaseExceptions in an ExceptionGroup")
     return ExceptionVariable(real, [args[0], args[1]], cls)
@@ -316,8 +319,10 @@ def wrap_exception(tx: Any, value: BaseException, source: Any) -> VariableTracke
     vt = ExceptionVariable(type(value), [], None, value, source)
     tx.output.builder.remember(value, vt)
     args_source = None if source is None else AttrSource(source, "args")
-    vt.args_vts = tx.wrap(value.args, args_source).unpack(tx) if source is None else list(
-        tx.wrap(value.args, args_source).realize().items
+    vt.args_vts = (
+        tx.wrap(value.args, args_source).unpack(tx)
+        if source is None
+        else list(tx.wrap(value.args, args_source).realize().items)
     )
     for name, attr in (("__cause__", "cause"), ("__context__", "context")):
         link = getattr(value, name)

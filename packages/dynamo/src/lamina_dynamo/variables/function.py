@@ -160,7 +160,8 @@ def _too_many_positional(
         )
     verb = "was" if given == 1 and not kwonly_given else "were"
     tx.raise_exception(
-        TypeError, f"{name}() takes {takes} positional argument{'s' if plural else ''} but {given}{kw_text} {verb} given"
+        TypeError,
+        f"{name}() takes {takes} positional argument{'s' if plural else ''} but {given}{kw_text} {verb} given",
     )
 
 
@@ -421,9 +422,7 @@ class NestedFunctionVariable(FunctionVariable):
     def bind(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> dict[str, VariableTracker]:
-        return bind_arguments(
-            tx, self.code, self.qualname(), list(self.default_vts), self.kwdefault_vts, args, kwargs
-        )
+        return bind_arguments(tx, self.code, self.qualname(), list(self.default_vts), self.kwdefault_vts, args, kwargs)
 
     def instance_dict(self, tx: Any) -> VariableTracker:
         from .dicts import InstanceDictVariable
@@ -581,7 +580,9 @@ class BoundMethodVariable(VariableTracker):
             return self.fn_vt
         if find_in_mro(tx, types.MethodType, name) is not None:
             if name in ("__call__", "__eq__", "__hash__", "__ne__"):
-                return BuiltinMethodVariable(self, types.MethodType.__dict__.get(name) or getattr(types.MethodType, name))
+                return BuiltinMethodVariable(
+                    self, types.MethodType.__dict__.get(name) or getattr(types.MethodType, name)
+                )
             if name == "__class__":
                 return self.class_vt(tx)
         return self.fn_vt.get_attr(tx, name)
@@ -1058,5 +1059,3 @@ def wrap_code(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)
     return CodeVariable(value, source)
-
-

@@ -168,7 +168,10 @@ class CacheWrapperVariable(UserObjectVariable):
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
-        key = (tuple(a.realize().hash_key(tx) for a in args), tuple((k, v.realize().hash_key(tx)) for k, v in kwargs.items()))
+        key = (
+            tuple(a.realize().hash_key(tx) for a in args),
+            tuple((k, v.realize().hash_key(tx)) for k, v in kwargs.items()),
+        )
         known = self.seen.get(key)
         if known is None:
             known = self.seen[key] = self.wrapped(tx).call_function(tx, args, kwargs)
@@ -215,9 +218,7 @@ class CachedPropertyVariable(UserObjectVariable):
 
         name = self.value.attrname
         if name is None:
-            tx.raise_exception(
-                TypeError, "Cannot use cached_property instance without calling __set_name__ on it."
-            )
+            tx.raise_exception(TypeError, "Cannot use cached_property instance without calling __set_name__ on it.")
         known = obj.instance_attr(tx, name, True) if hasattr(obj, "instance_attr") else None
         if known is not None:
             return known
@@ -286,7 +287,12 @@ CONSTRUCTORS[functools.cached_property] = lambda tx, fn: MadeCachedProperty(fn)
 # -- singledispatch ----------------------------------------------------------------------------------------------------
 
 _DISPATCH_CODE = next(
-    (c for c in functools.singledispatch.__code__.co_consts if isinstance(c, types.CodeType) and c.co_name == "dispatch"), None
+    (
+        c
+        for c in functools.singledispatch.__code__.co_consts
+        if isinstance(c, types.CodeType) and c.co_name == "dispatch"
+    ),
+    None,
 )
 
 

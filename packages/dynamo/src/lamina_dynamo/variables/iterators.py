@@ -385,7 +385,7 @@ class CallIterator(IteratorVariable):
 
 
 class RecipeIterator(IteratorVariable):
-    """An iterator of a C class whose state is its arguments: `kind(*parts)` makes an equal one from the parts as they are.
+    """An iterator of a C class whose state is its arguments: `kind(*parts)` makes an equal one.
 
     `step(tx, parts)` computes the next element; parts are mutated by it.
     """

@@ -1,4 +1,4 @@
-"""itertools: the lazy iterators as trackers; the combinatoric ones from their elements, as the C code takes them at once."""
+"""itertools: the lazy iterators as trackers; the combinatoric ones from all their elements."""
 
 from __future__ import annotations
 

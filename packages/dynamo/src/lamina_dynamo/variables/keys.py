@@ -97,7 +97,7 @@ def key_of_object(tx: Any, vt: VariableTracker) -> Any:
     if found.real is object.__hash__:
         if equal is None or equal.real in (object.__eq__, type.__dict__.get("__eq__")):
             return IdentityKey(vt)
-        # object.__hash__ with an own __eq__ needs `__hash__ = object.__hash__` in the class: identity decides the bucket
+        # object.__hash__ with an own __eq__ (`__hash__ = object.__hash__`): identity decides
         return IdentityKey(vt)
     result = vt.call_special(tx, "__hash__", []).realize()
     value = result.as_python_constant()

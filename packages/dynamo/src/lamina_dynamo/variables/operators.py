@@ -254,9 +254,7 @@ def unary(tx: Any, op: Callable[..., Any], a: VariableTracker) -> VariableTracke
     return a.unary_op(tx, op)
 
 
-def special_binary(
-    tx: Any, a: VariableTracker, op: Callable[..., Any], b: VariableTracker, reflected: bool
-) -> Any:
+def special_binary(tx: Any, a: VariableTracker, op: Callable[..., Any], b: VariableTracker, reflected: bool) -> Any:
     """One side of a binary operation through the special method of `a`'s type; NotImplemented if there is none."""
     from .attributes import find_in_type, lookup_special
 
@@ -371,7 +369,9 @@ def index_value(tx: Any, vt: VariableTracker, what: str | None = None) -> int:
     method = lookup_special(tx, vt, "__index__")
     if method is None:
         name = vt.python_type().__name__
-        tx.raise_exception(TypeError, what.format(type=name) if what else f"'{name}' object cannot be interpreted as an integer")
+        tx.raise_exception(
+            TypeError, what.format(type=name) if what else f"'{name}' object cannot be interpreted as an integer"
+        )
     result = method.call_function(tx, [], {}).realize()
     value = result.as_python_constant()
     if not isinstance(value, int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -179,7 +180,7 @@ class FrozenSetVariable(SetBase):
         return TupleKey(frozenset(self.entries))
 
     def method_copy(self, tx: Any) -> VariableTracker:
-        return self
+        return self if self.owner is None else FrozenSetVariable(dict(self.entries))
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(frozenset)
@@ -331,6 +332,8 @@ def _wrap_elements(tx: Any, value: Any, source: Any) -> dict[Any, VariableTracke
         if is_constant_value(item) or isinstance(item, (type, tuple, frozenset)) or source is None:
             vt = tx.wrap(item, None)
         else:
+            if isinstance(type(item).__hash__, types.FunctionType):
+                tx.graph_break("unordered_set", type=type(item).__name__, reason="own __hash__")
             known = tx.output.builder.by_id.get(id(item))
             if known is None:
                 from ..source import PythonSource

@@ -1,4 +1,4 @@
-"""Calls of C-implemented methods found on types: `object.__setattr__`, `type.__call__`, `list.append`, `dict.fromkeys`."""
+"""Calls of C-implemented methods found on types: `object.__setattr__`, `type.__call__`, `list.append`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .base import VariableTracker
+from .base import VariableTracker, is_argument_error
 
 #: special method -> (protocol method of the tracker, caller)
 PROTOCOL: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -61,7 +61,7 @@ def call_protocol(tx: Any, obj: VariableTracker, name: str, args: list[Any], kwa
     try:
         result = row[1](tx, obj, *args, **kwargs)
     except TypeError as e:
-        if e.__traceback__ is not None and e.__traceback__.tb_next is None:
+        if is_argument_error(e):
             tx.graph_break("bad_builtin_arguments", type=obj.python_type().__name__, method=name, error=str(e))
         raise
     if result is NotImplemented:
@@ -106,7 +106,8 @@ def call_slot(
         text = (
             f"descriptor '{name}' requires a '{owner.__name__}' object but received a '{obj.python_type().__name__}'"
             if what == "requires"
-            else f"descriptor '{name}' for '{owner.__name__}' objects doesn't apply to a '{obj.python_type().__name__}' object"
+            else f"descriptor '{name}' for '{owner.__name__}' objects doesn't apply to a "
+            f"'{obj.python_type().__name__}' object"
         )
         tx.raise_exception(TypeError, text)
     storage = getattr(obj, "storage", None)
@@ -230,4 +231,3 @@ OBJECT_SLOTS: dict[str, Callable[..., VariableTracker]] = {
     "__reduce_ex__": _object_reduce_ex,
     "__reduce__": _object_reduce_ex,
 }
-

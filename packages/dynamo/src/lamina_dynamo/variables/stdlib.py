@@ -1,4 +1,4 @@
-"""Text (str, repr, format), constant objects, and models of C-backed or identity-bound parts of the standard library."""
+"""Text (str, repr, format), constant objects, and models of C-backed parts of the standard library."""
 
 from __future__ import annotations
 
@@ -260,7 +260,9 @@ class ObjectConstantVariable(EnumConstant):
     def call_builtin_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
         return ConstantMethodVariable(self, name).call_function(tx, args, kwargs)
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         origin = getattr(self.value, "__origin__", None)
         if isinstance(origin, type):
             # list[int](), Foo[int](...): the class is called; generic aliases set __orig_class__ afterwards
@@ -311,11 +313,16 @@ class ConstantMethodVariable(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         value = self.obj.value
-        if isinstance(value, re.Pattern) and self.name in ("sub", "subn") and args and not content(
-            args[0]
-        ).is_python_constant():
+        if (
+            isinstance(value, re.Pattern)
+            and self.name in ("sub", "subn")
+            and args
+            and not content(args[0]).is_python_constant()
+        ):
             return pattern_sub(tx, value, self.name, args, kwargs)
         plain = [content(a) for a in args]
         if any(not a.is_python_constant() for a in plain):
@@ -374,7 +381,14 @@ def _is_constant_object(value: Any) -> bool:
     t = type(value)
     if t in _CONSTANT_OBJECT_TYPES or isinstance(value, typing.TypeVar):
         return True
-    return t.__module__ == "typing" or t.__module__ in ("datetime", "decimal", "fractions", "uuid", "pathlib", "_struct")
+    return t.__module__ == "typing" or t.__module__ in (
+        "datetime",
+        "decimal",
+        "fractions",
+        "uuid",
+        "pathlib",
+        "_struct",
+    )
 
 
 @wraps_if(_is_constant_object, priority=20)
@@ -463,7 +477,7 @@ def _signature(tx: Any, fn: VariableTracker, **kwargs: VariableTracker) -> Varia
     tx.graph_break("unknown_builtin", function="inspect.signature")
 
 
-# -- sys, warnings, logging ----------------------------------------------------------------------------------------------
+# -- sys, warnings, logging --------------------------------------------------------------------------------------------
 
 
 @handles(sys.exc_info)
@@ -543,7 +557,9 @@ class LogMethodVariable(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         real = self.logger.value
         if self.name == "isEnabledFor":
             return tx.const(real.isEnabledFor(args[0].realize().as_python_constant()))
@@ -605,8 +621,10 @@ def _is_atomic(vt: VariableTracker) -> bool:
 
 def _own_method(tx: Any, vt: VariableTracker, name: str) -> bool:
     found = find_in_type(tx, vt, name)
-    return found is not None and found.owner is not object and (
-        found.vt is not None or isinstance(found.real, types.FunctionType)
+    return (
+        found is not None
+        and found.owner is not object
+        and (found.vt is not None or isinstance(found.real, types.FunctionType))
     )
 
 
@@ -728,7 +746,7 @@ def deep_copy(tx: Any, vt: VariableTracker, memo: dict[int, VariableTracker]) ->
     return copy_user_object(tx, vt, memo)
 
 
-# -- operator.itemgetter and friends -------------------------------------------------------------------------------------
+# -- operator.itemgetter and friends -----------------------------------------------------------------------------------
 
 
 class GetterVariable(VariableTracker):
@@ -748,7 +766,9 @@ class GetterVariable(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         if len(args) != 1 or kwargs:
             tx.graph_break("bad_builtin_arguments", function=self.kind.__name__)
         obj = args[0].realize()
@@ -803,7 +823,7 @@ def wrap_getter(tx: Any, value: Any, source: Any) -> VariableTracker:
     return GetterVariable(type(value), [wrap_result(tx, a) for a in args], kwargs, source)
 
 
-# -- weak references, threads --------------------------------------------------------------------------------------------
+# -- weak references, threads ------------------------------------------------------------------------------------------
 
 
 class WeakRefVariable(VariableTracker):
@@ -822,7 +842,9 @@ class WeakRefVariable(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         return self.target
 
     def hash_key(self, tx: Any) -> Any:
@@ -901,7 +923,9 @@ class LockMethodVariable(VariableTracker):
     def python_type(self) -> type:
         return types.BuiltinMethodType
 
-    def call_function(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
         if self.name == "__enter__":
             tx.graph_break("thread_local", type=type(self.lock.value).__name__, attribute="__enter__")
         return tx.const(None)
@@ -989,7 +1013,7 @@ def _register_namespace() -> None:
 _register_namespace()
 
 
-# -- abc, collections ----------------------------------------------------------------------------------------------------
+# -- abc, collections --------------------------------------------------------------------------------------------------
 
 
 def _count_elements(tx: Any, mapping: VariableTracker, iterable: VariableTracker) -> VariableTracker:

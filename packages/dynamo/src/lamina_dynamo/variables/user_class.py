@@ -26,7 +26,7 @@ from .function import CellVariable, FunctionVariable, WrappedDescriptorVariable,
 
 
 def class_of(tx: Any, vt: VariableTracker) -> VariableTracker:
-    """Tracker of `type(vt)`; a class reached this way needs no guard of its own (the object's TYPE guard stands for it)."""
+    """Tracker of `type(vt)`; a class reached this way needs no guard of its own: the object has a TYPE guard."""
     cls = vt.python_type()
     made = tx.output.side_effects.made_classes.get(cls)
     if made is not None:
@@ -233,9 +233,7 @@ class ClassVariable(VariableTracker):
         ):
             tx.graph_break("side_effect", operation=f"assignment to {name} of a class")
         if not self.value.__flags__ & (1 << 9):
-            tx.raise_exception(
-                TypeError, f"cannot set '{name}' attribute of immutable type '{self.value.__name__}'"
-            )
+            tx.raise_exception(TypeError, f"cannot set '{name}' attribute of immutable type '{self.value.__name__}'")
         if name.startswith("__") and name.endswith("__") and name[2:-2] in _SLOT_SENSITIVE and self.made is None:
             tx.graph_break("side_effect", operation=f"assignment to {name} of a class")
         overlay = tx.output.side_effects.class_attrs.setdefault(self.value, {})
@@ -401,7 +399,8 @@ def new_object(
     real: type = cls.value  # type: ignore[attr-defined]
     if not issubclass(real, owner):
         tx.raise_exception(
-            TypeError, f"{owner.__name__}.__new__({real.__name__}): {real.__name__} is not a subtype of {owner.__name__}"
+            TypeError,
+            f"{owner.__name__}.__new__({real.__name__}): {real.__name__} is not a subtype of {owner.__name__}",
         )
     if owner is object:
         check_not_abstract(tx, cls)
@@ -499,7 +498,9 @@ class SlotMember:
     """Marks a `__slots__` entry of a class made inside; the descriptor is that of the stand-in class."""
 
 
-def build_real_class(meta: Any, name: str, bases: tuple[Any, ...], keys: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+def build_real_class(
+    meta: Any, name: str, bases: tuple[Any, ...], keys: tuple[str, ...], values: tuple[Any, ...]
+) -> Any:
     """Makes a class of the traced program in generated code; hooks of its bases ran during translation already."""
     kind = meta or type
     for base in bases:
@@ -518,8 +519,12 @@ def new_quiet_class(kind: type, name: str, bases: tuple[Any, ...], namespace: di
             if not klass.__flags__ & (1 << 9) and klass is not object:
                 layout = klass
                 break
-    quiet = type.__new__(type(bases[0]) if layout is object else kind, "quiet", (layout,) if layout is not object else (),
-                         {"__init_subclass__": classmethod(_ignore), "__slots__": ()})
+    quiet = type.__new__(
+        type(bases[0]) if layout is object else kind,
+        "quiet",
+        (layout,) if layout is not object else (),
+        {"__init_subclass__": classmethod(_ignore), "__slots__": ()},
+    )
     cls = type.__new__(kind, name, (quiet, *bases), namespace)
     cls.__bases__ = bases
     return cls
@@ -637,7 +642,8 @@ def make_class(
     if cell is not None:
         if not isinstance(cell.realize(), CellVariable):
             tx.raise_exception(
-                TypeError, f"type.__new__() argument 4: __classcell__ must be a cell, not {cell.realize().python_type()}"
+                TypeError,
+                f"type.__new__() argument 4: __classcell__ must be a cell, not {cell.realize().python_type()}",
             )
         effects.store_cell(cell.realize(), vt)
     for key, value in list(attrs.items()):

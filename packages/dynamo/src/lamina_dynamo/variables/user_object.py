@@ -443,9 +443,7 @@ class OpaqueObjectVariable(UserObjectVariable):
         tx.graph_break("unknown_attribute", type=f"{self.cls.__module__}.{self.cls.__qualname__}", attribute=name)
 
     def call_builtin_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
-        tx.graph_break(
-            "unsupported_builtin_method", type=f"{self.cls.__module__}.{self.cls.__qualname__}", method=name
-        )
+        tx.graph_break("unsupported_builtin_method", type=f"{self.cls.__module__}.{self.cls.__qualname__}", method=name)
 
     def call_function(self, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
         found = find_in_mro(tx, self.cls, "__call__")
