@@ -417,6 +417,14 @@ def test_unknown_backend_is_named():
         lamina_dynamo.optimize("no such backend")
 
 
+def test_the_hook_by_itself():
+    import pathlib
+    import subprocess
+
+    script = pathlib.Path(__file__).with_name("native_check.py")
+    subprocess.run([sys.executable, str(script)], check=True)
+
+
 def test_torch_compile_in_the_same_process():
     def f(x):
         return (x + 1).relu()
