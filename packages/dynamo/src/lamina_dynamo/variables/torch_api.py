@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -288,7 +289,7 @@ handles(
     torch._jit_internal.is_scripting,
     torch._C._get_tracing_state,
     torch.compiler.is_exporting,
-    torch.onnx.is_in_onnx_export,
+    getattr(sys.modules.get("torch.onnx"), "is_in_onnx_export", None),
     torch.overrides.has_torch_function,
     torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic,
