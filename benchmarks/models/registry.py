@@ -43,12 +43,12 @@ class Entry:
         name = self.name
         if self.suite in FIXED:
             return FIXED[self.suite][name]()
-        vision_packages.import_torchvision()  # before transformers, which imports it if it is installed
-        if name in huggingface.MODELS:
-            return huggingface.build(name, small)
         if name in _WRITTEN:
             model, args = _WRITTEN[name](small)
             return vision_packages.without_dropout(model), args, {}
+        vision_packages.import_torchvision()  # before transformers, which imports it if it is installed
+        if name in huggingface.MODELS:
+            return huggingface.build(name, small)
         if name in vision_packages.TORCHVISION or name == "functorch_dp_cifar10":
             return vision_packages.build_torchvision(name, small)
         return vision_packages.build_timm(name, small)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..torchvision_cpu import import_torchvision
+
 
 def conv_norm(
     cin: int, cout: int, k: int, stride: int = 1, *, norm=nn.BatchNorm2d, act=nn.ReLU, pad: int | None = None
@@ -432,8 +434,7 @@ class MoCo(nn.Module):
 
 
 def moco(small: bool):
-    import torchvision
-
+    torchvision = import_torchvision()
     n, side = (2, 64) if small else (32, 224)
     make = (
         (lambda dim: torchvision.models.resnet18(num_classes=dim))
@@ -491,6 +492,7 @@ class BiFPNLayer(nn.Module):
 class EfficientDet(nn.Module):
     def __init__(self, backbone: str, width: int, layers: int, head_depth: int, classes: int):
         super().__init__()
+        import_torchvision()
         import timm
 
         self.backbone = timm.create_model(backbone, pretrained=False, features_only=True, out_indices=(2, 3, 4))
@@ -541,22 +543,23 @@ def efficientdet(small: bool):
 
 
 def maskrcnn(small: bool):
-    import torchvision
-
-    kw = dict(weights=None, weights_backbone=None, num_classes=5 if small else 91)
-    if small:
-        kw.update(
-            min_size=96,
-            max_size=128,
-            rpn_pre_nms_top_n_test=50,
-            rpn_post_nms_top_n_test=20,
-            rpn_pre_nms_top_n_train=50,
-            rpn_post_nms_top_n_train=20,
+    detection = import_torchvision().models.detection
+    if small:  # a light backbone, small images and few proposals: the point is the control flow
+        backbone = detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None)
+        kept = {f"rpn_{when}_nms_top_n_{mode}": 6 for when in ("pre", "post") for mode in ("train", "test")}
+        net = detection.MaskRCNN(
+            backbone,
+            num_classes=5,
+            min_size=64,
+            max_size=96,
+            rpn_batch_size_per_image=16,
+            box_batch_size_per_image=8,
+            box_detections_per_img=4,
+            **kept,
         )
-    net = torchvision.models.detection.maskrcnn_resnet50_fpn(**kw)
-    if small:  # few proposals: the point is the control flow
-        net.roi_heads.fg_bg_sampler.batch_size_per_image = 16
-    side = 96 if small else 800
+    else:
+        net = detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None)
+    side = 64 if small else 800
     images = [torch.rand(3, side, side), torch.rand(3, side, side * 5 // 4)]
     targets = [
         {
