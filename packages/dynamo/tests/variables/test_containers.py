@@ -116,6 +116,15 @@ def nested_mutation(x, d):
     return d["a"]["b"][1] * 2
 
 
+@case({"spam": 1, "ham": 2})
+def key_removed_and_stored_again(x, d):
+    d.pop("spam")
+    gone = "spam" in d
+    d["spam"] = 3
+    del d["ham"]
+    return x + 1, list(d), gone, d.get("ham")
+
+
 @case
 def dict_errors(x):
     out = []

@@ -98,7 +98,10 @@ class DictVariable(VariableTracker):
             return
         if key_vt.realize().is_python_constant():
             self.missing_guarded.add(key)
-            tx.output.guard(self.source, "DICT_NOT_CONTAINS", key_vt.realize().as_python_constant())
+            real_key = key_vt.realize().as_python_constant()
+            if self.real is not None and dict.__contains__(self.real, real_key):
+                return  # the region itself removed it
+            tx.output.guard(self.source, "DICT_NOT_CONTAINS", real_key)
         else:
             self.guard_all_keys(tx)
 

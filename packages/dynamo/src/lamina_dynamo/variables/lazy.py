@@ -65,7 +65,7 @@ def _forward(name: str) -> Any:
 
 for _name in (
     "python_type class_vt is_python_constant as_python_constant as_proxy get_attr set_attr del_attr has_attr "
-    "call_function call_method call_builtin_method get_item set_item del_item contains length iterate next unpack truth "
-    "binary_op unary_op hash_key call_special"
+    "call_function call_method call_builtin_method get_item set_item del_item contains length iterate next unpack "
+    "truth binary_op unary_op hash_key call_special"
 ).split():
     setattr(LazyVariable, _name, _forward(_name))

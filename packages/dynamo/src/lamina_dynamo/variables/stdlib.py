@@ -379,6 +379,8 @@ _CONSTANT_OBJECT_TYPES = (
 
 def _is_constant_object(value: Any) -> bool:
     t = type(value)
+    if isinstance(value, type):
+        return False
     if t in _CONSTANT_OBJECT_TYPES or isinstance(value, typing.TypeVar):
         return True
     return t.__module__ == "typing" or t.__module__ in (
