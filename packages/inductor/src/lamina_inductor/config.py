@@ -30,6 +30,8 @@ class Config:
     arena_bytes: int = _setting(1 << 20, "largest buffer that is placed in the arena", "", True)
     compile_jobs: int = _setting(0, "kernels compiled at the same time; 0: number of processors", "LAMINA_COMPILE_JOBS")
     cxx: str = _setting("", "C++ compiler; empty: the first that works", "LAMINA_CXX", True)
+    cudagraphs: bool = _setting(False, "replay the launches of a CUDA graph as one", "", False)
+    max_autotune: bool = _setting(False, "measure block sizes and templates on the device", "", True)
     threads: int = _setting(0, "threads a kernel may use; 0: torch.get_num_threads()", "", False)
 
 

@@ -49,6 +49,7 @@ class CudaGraphRunner:
     def __init__(self, run: Callable[..., Sequence[Any]], device: torch.device) -> None:
         self._run = run
         self._device = device
+        self.source = getattr(run, "source", "")
         self._recordings: list[Recording] = []
         self._last: tuple | None = None
         self._moves: list[int] = []

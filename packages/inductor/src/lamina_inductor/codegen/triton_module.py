@@ -43,11 +43,9 @@ def load_module(text: str, folder: pathlib.Path) -> ModuleType:
         return _load_module(text, folder)
 
 
-def _load_module(text: str, folder: pathlib.Path) -> ModuleType:
+def module_path(text: str, folder: pathlib.Path) -> pathlib.Path:
+    """The file that holds `text`, written if need be (in a temporary folder if `folder` cannot be written)."""
     name = "lamina_triton_" + hashlib.sha256(text.encode()).hexdigest()[:24]
-    found = sys.modules.get(name)
-    if found is not None:
-        return found
     path = folder / f"{name}.py"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,6 +57,15 @@ def _load_module(text: str, folder: pathlib.Path) -> ModuleType:
     except OSError:
         path = pathlib.Path(tempfile.mkdtemp(prefix="lamina-triton-")) / f"{name}.py"
         path.write_text(text)
+    return path
+
+
+def _load_module(text: str, folder: pathlib.Path) -> ModuleType:
+    path = module_path(text, folder)
+    name = path.stem
+    found = sys.modules.get(name)
+    if found is not None:
+        return found
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot import {path}")
@@ -77,23 +84,19 @@ def signature(launch: Launch) -> dict[str, str]:
     return {**{p.name: p.type for p in launch.params}, **{c: "constexpr" for c in launch.constexprs}}
 
 
-def compile_ahead(module: ModuleType, launch: Launch, config: dict[str, int], target: Any, aligned: set[str]) -> Any:
-    """Compile one launch for `target` (a triton GPUTarget) without a device. `aligned`: parameters whose value is a
-    multiple of 16.
-
-    Returns Triton's compiled kernel: `.asm["cubin"]`, `.asm["ptx"]`, `.metadata` (shared memory, warps, name).
-    """
-    import triton
-    from triton.compiler import ASTSource
-
-    constants = {c: config[c] for c in launch.constexprs}
-    names = [p.name for p in launch.params]
-    attrs = {(k,): [["tt.divisibility", 16]] for k, n in enumerate(names) if n in aligned}
-    source = ASTSource(getattr(module, launch.name), signature(launch), constexprs=constants, attrs=attrs)
-    options = {"num_warps": config.get("num_warps", 4), "num_stages": config.get("num_stages", 1)}
+def request_for(launch: Launch, config: dict[str, int], arch: int, aligned: set[str]) -> dict[str, Any]:
+    """What `triton_ahead.compile_ahead` has to know to compile one launch."""
+    options: dict[str, Any] = {"num_warps": config.get("num_warps", 4), "num_stages": config.get("num_stages", 1)}
     if launch.checks:
         options["debug"] = True
-    return triton.compile(source, target=target, options=options)
+    return {
+        "function": launch.name,
+        "signature": signature(launch),
+        "constexprs": {c: config[c] for c in launch.constexprs},
+        "aligned": sorted(aligned),
+        "arch": arch,
+        "options": options,
+    }
 
 
 def launch_config(kernel: TritonKernel, position: int, config: dict[str, Any]) -> dict[str, int]:

@@ -25,13 +25,16 @@ import torch
 
 from .. import build_cache
 from ..cuda_driver import Cubin
+from ..cuda_graphs import CudaGraphRunner
 from ..index import Expr
 from ..ir.program import GraphProgram, KernelCall
 from ..runtime import NativeGraph, function_address, native
+from . import triton_pool
 from .cpp_kernel import c_index
 from .triton import cache_folder, triton_version
+from .triton_ahead import compile_ahead, describe
 from .triton_kernel import Launch, TritonKernel
-from .triton_module import compile_ahead, launch_config, load_module, module_text
+from .triton_module import launch_config, load_module, module_path, module_text, request_for
 from .wrapper_cpp import write_wrapper
 from .wrapper_externs import dtype_code
 
@@ -80,8 +83,18 @@ class AlignedGraph:
         except RuntimeError as e:
             if UNALIGNED not in str(e):
                 raise
-        moved = [x.clone() if isinstance(x, torch.Tensor) and x.data_ptr() % 16 else x for x in inputs]
-        return self.graph.unboxed(*moved)
+        return self.graph.unboxed(*map(_aligned, inputs))
+
+    def boxed(self, inputs: list) -> list:
+        """Takes the list's items out, so that each is freed after its last use."""
+        for k, x in enumerate(inputs):
+            if isinstance(x, torch.Tensor) and x.data_ptr() % 16:
+                inputs[k] = x.clone()
+        return self.graph.boxed(inputs)
+
+
+def _aligned(x: Any) -> Any:
+    return x.clone() if isinstance(x, torch.Tensor) and x.data_ptr() % 16 else x
 
 
 @dataclass
@@ -107,15 +120,16 @@ def capability(device: torch.device) -> int:
     return major * 10 + minor
 
 
-def _entry_parameters(ptx: str) -> int:
-    start = ptx.index(".visible .entry")
-    return ptx[start : ptx.index(")", start)].count(".param")
-
-
 def compile_binary(
-    folder: pathlib.Path, text: str, launch: Launch, config: dict[str, int], arch: int, aligned: set[str]
+    folder: pathlib.Path,
+    text: str,
+    launch: Launch,
+    config: dict[str, int],
+    arch: int,
+    aligned: set[str],
+    pool: triton_pool.WorkerPool | None = None,
 ) -> Binary:
-    """Compile one launch, or take it from the cache."""
+    """Compile one launch (in a worker of `pool`, or here), or take it from the cache."""
     stamp = json.dumps(
         [
             triton_version(),
@@ -136,19 +150,20 @@ def compile_binary(
             return Binary(image, meta["name"], meta["shared"], meta["warps"], meta["parameters"])
     except (OSError, ValueError, KeyError):
         pass  # missing or damaged: built again
-    from triton.backends.compiler import GPUTarget
-
-    module = load_module(text, folder)
-    done = compile_ahead(module, launch, config, GPUTarget("cuda", arch, 32), aligned)
-    image = done.asm["cubin"]
-    m = done.metadata
-    binary = Binary(image, m.name, m.shared, m.num_warps, _entry_parameters(done.asm["ptx"]))
+    request = {"id": 0, "path": str(module_path(text, folder)), **request_for(launch, config, arch, aligned)}
+    if pool is not None:
+        done = pool.compile(request)
+    else:
+        compiled = compile_ahead(load_module(text, folder), request)
+        done = {**describe(compiled), "image": compiled.asm["cubin"]}
+    image = done["image"]
+    binary = Binary(image, done["name"], done["shared"], done["warps"], done["parameters"])
     head = json.dumps(
         {
             "digest": hashlib.sha256(image).hexdigest(),
-            "name": m.name,
-            "shared": m.shared,
-            "warps": m.num_warps,
+            "name": binary.name,
+            "shared": binary.shared,
+            "warps": binary.warps,
             "parameters": binary.parameters,
         }
     )
@@ -222,7 +237,7 @@ def functor_text(
 
 def build_native(
     program: GraphProgram, kernels: dict[str, TritonKernel], config: Any, chosen: dict[str, dict] | None = None
-) -> AlignedGraph:
+) -> AlignedGraph | CudaGraphRunner:
     """Compile and load `program` for its CUDA device. `chosen`: kernel key -> block sizes, where they were measured."""
     device = program.device.index if program.device.index is not None else torch.cuda.current_device()
     arch = capability(torch.device("cuda", device))
@@ -240,8 +255,9 @@ def build_native(
             jobs.append(
                 (key, position, (folder, texts[key], launch, launch_config(k, position, configs[key]), arch, aligned))
             )
-    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(len(jobs) or 1, os.cpu_count() or 1))) as pool:
-        built = list(pool.map(lambda job: compile_binary(*job[2]), jobs))
+    workers = triton_pool.start(getattr(config, "compile_jobs", 0)) if len(jobs) > 1 else None
+    with concurrent.futures.ThreadPoolExecutor(max_workers=workers.count if workers else 1) as pool:
+        built = list(pool.map(lambda job: compile_binary(*job[2], workers), jobs))
     by_key: dict[str, list[Binary]] = {key: [] for key in kernels}
     for (key, _, _), binary in zip(jobs, built):
         by_key[key].append(binary)
@@ -281,7 +297,10 @@ def build_native(
         source="\n\n".join([*texts.values(), "# ---- wrapper\n" + source]),
     )
     graph.routes = wrapper.routes  # type: ignore[attr-defined]
-    return AlignedGraph(graph)
+    aligned_graph = AlignedGraph(graph)
+    if getattr(config, "cudagraphs", False):
+        return CudaGraphRunner(aligned_graph, torch.device("cuda", device))
+    return aligned_graph
 
 
 def aligned_buffers(program: GraphProgram, kernel: TritonKernel) -> set[str]:

@@ -23,6 +23,9 @@ MAX_OPS = 600
 MAX_BUFFERS = 48
 MAX_SIBLINGS = 3
 SMALL = 8192
+FEW_ROWS = 264  # two programs for each multiprocessor of a large GPU
+LONG_ROW = 4096
+STARVES = "too few rows to keep the device busy while each is read twice"
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,10 @@ class Refusal:
 class Fusion:
     """The state of both passes; `run()` returns the groups (dead ones removed), `log` the refusals."""
 
-    def __init__(self, nodes: list[LoopNode | ExternNode], config: Config) -> None:
+    def __init__(self, nodes: list[LoopNode | ExternNode], config: Config, device: str = "cpu") -> None:
         self.nodes = nodes
         self.config = config
+        self.device = device
         self.groups: list[Group | None] = []
         self.ancestors: list[int] = []
         self.log: list[Refusal] = []
@@ -130,11 +134,22 @@ class Fusion:
         if added is None:
             return "a node between them depends on the first"
         try:
-            self.groups[c] = add_node(g, node)
+            joined = add_node(g, node)
         except Mismatch as mismatch:
             return str(mismatch)
+        if self._starves(joined):
+            return STARVES
+        self.groups[c] = joined
         self._depend(c, deps, added)
         return None
+
+    def _starves(self, g: Group) -> bool:
+        """True for a kernel that walks few long rows more than once on a device: reduced alone, such rows can be split over
+        many programs; with a pass behind the reduction each needs one program from beginning to end."""
+        if self.device == "cpu" or not g.inner or not any(m.level > 0 and not m.scalar for m in g.members):
+            return False
+        rows, length = product(v.size for v in g.outer), product(v.size for v in g.inner)
+        return rows.is_const and length.is_const and int(rows) < FEW_ROWS and int(length) >= LONG_ROW
 
     def _added_ancestors(self, c: int, deps: set[int]) -> int | None:
         """Bits of all groups that would come before group `c`; None if one of them comes after it."""
@@ -203,6 +218,8 @@ class Fusion:
             return str(mismatch)
         if any(self.parts.get(x, 0) > 1 for x in first.writes if x in second.reads):
             return "written in parts"
+        if self._starves(merged):
+            return STARVES
         self.groups[c], self.groups[h] = merged, None
         self._depend(c, self.deps[h], added)
         bit_h, bit_c = 1 << h, 1 << c

@@ -53,8 +53,9 @@ class KernelMaker:
             later = any(x in m.node.reads and m.level > w.level for m in self.group.members)
             if not later:
                 continue
-            itemsize = self.buffers[x].layout.itemsize
-            if row.is_const and int(row) * itemsize <= self.config.scratch_bytes:
+            layout = self.buffers[x].layout
+            # a device keeps such values in registers or computes them again: any length will do
+            if layout.device.type != "cpu" or (row.is_const and int(row) * layout.itemsize <= self.config.scratch_bytes):
                 self.scratch.add(x)
             else:
                 self.internal.discard(x)

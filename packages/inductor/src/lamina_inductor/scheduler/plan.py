@@ -34,7 +34,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
     buffers = lowered.buffers
     keep = {o.name for o in lowered.outputs if o.name}
     nodes = drop_dead_nodes(lowered.nodes, keep)
-    fusion = Fusion(nodes, config)
+    fusion = Fusion(nodes, config, lowered.device.type)
     fusion.run()
     times["fuse"] = perf_counter() - start
     start = perf_counter()
