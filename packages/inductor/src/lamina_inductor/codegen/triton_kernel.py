@@ -864,13 +864,17 @@ def persistent_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[s
 
 
 def looped_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, int]]:
-    """Blocks of a looped reduction: long rows when the inner range is contiguous, square tiles when the rows are."""
+    """Blocks of a looped reduction: long rows when the inner range is contiguous, tiles when the rows are.
+
+    Every op is unrolled over a thread's elements, in each phase: long bodies take smaller blocks, or their compile time
+    grows with no gain in speed.
+    """
     length = next_power(int(inner.size)) if inner.size.is_const else 1 << 20
     if inner_contiguous(spec):
-        first = min(length, 4096)
+        first = 1024 if sum(1 for _ in spec.ops()) > 24 else 2048
         return [
-            {"XBLOCK": 1, "RBLOCK": first, "num_warps": 8},
-            {"XBLOCK": 1, "RBLOCK": min(length, 2048), "num_warps": 8},
+            {"XBLOCK": 1, "RBLOCK": min(length, first), "num_warps": 8},
+            {"XBLOCK": 1, "RBLOCK": min(length, 4096), "num_warps": 8},
             {"XBLOCK": 1, "RBLOCK": min(length, 8192), "num_warps": 16},
         ]
     return [

@@ -16,6 +16,7 @@ import types
 
 def main() -> None:
     folder = sys.argv[1]
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != folder]  # its triton.py would hide Triton
     for name, path in (("lamina_inductor", os.path.dirname(folder)), ("lamina_inductor.codegen", folder)):
         package = types.ModuleType(name)
         package.__path__ = [path]
