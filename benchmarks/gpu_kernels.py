@@ -10,6 +10,7 @@ Writes JSON and a Markdown table beside it.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -156,7 +157,7 @@ def main() -> None:
                 first = time.perf_counter() - t
                 error = float(((got.double() - want).norm() / want.norm()).item())
                 del got
-                seconds = event_time(lambda: f(*args))  # noqa: B023
+                seconds = event_time(functools.partial(f, *args))
                 row[impl] = {
                     "us": seconds * 1e6,
                     "TBps": must / seconds / 1e12,
@@ -165,7 +166,8 @@ def main() -> None:
                     "error": error,
                 }
                 print(
-                    f"{name:18s} {impl:7s} {seconds * 1e6:9.1f} us  {must / seconds / bandwidth * 100:5.1f} % of copy  error {error:.1e}  first {first:.1f} s",
+                    f"{name:18s} {impl:7s} {seconds * 1e6:9.1f} us  {must / seconds / bandwidth * 100:5.1f} % of copy  "
+                    f"error {error:.1e}  first {first:.1f} s",
                     flush=True,
                 )
             except Exception as e:

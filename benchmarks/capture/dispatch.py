@@ -1,9 +1,12 @@
-"""Cost of a call of a compiled function beyond its graph: guards and dispatch, side by side with torch.compile, in one run.
+"""Cost of a call of a compiled function beyond its graph: guards and dispatch, side by side with torch.compile, in
+one run.
 
     python benchmarks/capture/dispatch.py [--json FILE]
 
-The backend of both returns a function that gives back constants, so that what is timed is the call itself. State is tensors that the function reads:
-attributes of an object ("state"), or the parameters of a chain of nn.Linear ("module"). Also: what the hook costs code outside compiled regions.
+The backend of both returns a function that gives back constants, so that what is timed is the call itself. State is
+tensors that the function reads:
+attributes of an object ("state"), or the parameters of a chain of nn.Linear ("module"). Also: what the hook costs
+code outside compiled regions.
 """
 
 from __future__ import annotations
@@ -81,7 +84,8 @@ def main():
                 theirs = nanoseconds(torch.compile(fn, backend=null_backend), x)
                 rows.append({"what": f"{kind} {n}", "ours_ns": ours, "torch_ns": theirs, "ratio": ours / theirs})
                 print(
-                    f"{kind:7s} {n:4d} tensors: ours {ours:9.0f} ns, torch.compile {theirs:9.0f} ns, ratio {ours / theirs:.3f}",
+                    f"{kind:7s} {n:4d} tensors: ours {ours:9.0f} ns, torch.compile {theirs:9.0f} ns, "
+                    f"ratio {ours / theirs:.3f}",
                     flush=True,
                 )
 
@@ -105,7 +109,8 @@ def main():
         }
     )
     print(
-        f"a call outside compiled regions: {plain:.1f} ns before anything was compiled, {after:.1f} ns after (hook installed: {lamina_dynamo._eval_frame.is_installed()})"
+        f"a call outside compiled regions: {plain:.1f} ns before anything was compiled, {after:.1f} ns after "
+        f"(hook installed: {lamina_dynamo._eval_frame.is_installed()})"
     )
     if args.json:
         with open(args.json, "w") as out:

@@ -1,4 +1,5 @@
-"""The frame evaluation hook by itself, without torch: ``python tests/native_check.py`` on any supported CPython after ``hatch_build.py``.
+"""The frame evaluation hook by itself, without torch: ``python tests/native_check.py`` on any supported CPython after
+``hatch_build.py``.
 
 The stand-in compiler turns the constant 42 into 1042.
 """

@@ -1,4 +1,6 @@
-"""Dispatch: what is captured, what is not, lifetimes, threads, forks, signals. Translation is real where a graph matters and a stand-in elsewhere."""
+"""Dispatch: what is captured, what is not, lifetimes, threads, forks, signals. Translation is real where a graph
+matters and a stand-in elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""No call may be answered by a graph whose assumptions changed: change one thing that the frame read, call again, compare with eager."""
+"""No call may be answered by a graph whose assumptions changed: change one thing that the frame read, call again,
+compare with eager.
+"""
 
 from __future__ import annotations
 
 import random
 
-import lamina_dynamo
 import pytest
 import torch
+
+import lamina_dynamo
 
 SCALE = 2.0
 TABLE = {"a": 1.0, "b": [1, 2, 3]}

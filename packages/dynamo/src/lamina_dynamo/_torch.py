@@ -44,7 +44,8 @@ def global_state() -> dict[str, Any]:
         "default dtype": torch.get_default_dtype(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "deterministic warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        # Dispatch keys that this thread adds or removes: functional transforms, dispatch modes, autocast on or off per device.
+        # Dispatch keys that this thread adds or removes: functional transforms, dispatch modes, autocast on or off
+        # per device.
         "dispatch includes": torch._C._dispatch_tls_local_include_set().raw_repr(),
         "dispatch excludes": torch._C._dispatch_tls_local_exclude_set().raw_repr(),
         # Torch function modes (the default device is one of them).
@@ -98,8 +99,10 @@ def dtype_code(dtype: torch.dtype) -> int:
     """Number of a dtype in libtorch (c10::ScalarType)."""
     if not _DTYPE_CODES:
         names = (
-            "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool qint8 quint8 qint32 bfloat16 quint4x2 quint2x4 "
-            "bits1x8 bits2x4 bits4x2 bits8 bits16 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz uint16 uint32 uint64"
+            "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool "
+            "qint8 quint8 qint32 bfloat16 quint4x2 quint2x4 "
+            "bits1x8 bits2x4 bits4x2 bits8 bits16 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz "
+            "uint16 uint32 uint64"
         )
         for code, name in enumerate(names.split()):
             if hasattr(torch, name):
@@ -108,7 +111,9 @@ def dtype_code(dtype: torch.dtype) -> int:
 
 
 def is_plain_storage(tensor: torch.Tensor) -> bool:
-    """Sizes and strides can be read from the TensorImpl: strided, no Python dispatch, no functorch wrapper, not nested, dtype with a known code."""
+    """Sizes and strides can be read from the TensorImpl: strided, no Python dispatch, no functorch wrapper, not
+    nested, dtype with a known code.
+    """
     keys = torch._C._dispatch_keys(tensor)
     return (
         tensor.layout is torch.strided
@@ -120,7 +125,9 @@ def is_plain_storage(tensor: torch.Tensor) -> bool:
 
 
 class random_state_kept:
-    """Random streams of torch (CPU), Python and numpy are after the block as they were before: compiling draws nothing."""
+    """Random streams of torch (CPU), Python and numpy are after the block as they were before: compiling draws
+    nothing.
+    """
 
     def __enter__(self) -> None:
         import random
@@ -158,7 +165,8 @@ def _symbol_class() -> Any:
             def __init__(self, label: str) -> None:
                 object.__setattr__(self, "label", label)
 
-            name = property(lambda self: self.label) if not callable(getattr(Source, "name", None)) else lambda self: self.label
+            _is_method = callable(getattr(Source, "name", None))
+            name = (lambda self: self.label) if _is_method else property(lambda self: self.label)
             _name_template = property(lambda self: self.label)
 
             def __hash__(self) -> int:
@@ -172,7 +180,9 @@ def _symbol_class() -> Any:
 
 
 def release_source(filename: str) -> None:
-    """Drop the generated source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for ever."""
+    """Drop the generated source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for
+    ever.
+    """
     import linecache
 
     from torch.fx import graph_module

@@ -77,7 +77,8 @@ class CapturedFrame:
 
     @property
     def name(self) -> str:
-        return f"{getattr(self.code, 'co_qualname', self.code.co_name)} ({self.code.co_filename}:{self.code.co_firstlineno})"
+        name = getattr(self.code, "co_qualname", self.code.co_name)
+        return f"{name} ({self.code.co_filename}:{self.code.co_firstlineno})"
 
     def bytecode_before(self) -> str:
         """Disassembly of the original."""
@@ -120,7 +121,8 @@ class Capture:
     def text(self) -> str:
         """Everything, readable."""
         out = [
-            f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards in {len(self.frames)} frames"
+            f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.guards)} guards "
+            f"in {len(self.frames)} frames"
         ]
         for frame in self.frames:
             out.append(

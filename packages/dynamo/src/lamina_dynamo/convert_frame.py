@@ -178,7 +178,8 @@ class Compiler:
             failed = built.check(scope)
             if failed >= 0:
                 raise InternalError(
-                    f"a guard fails on the very inputs it was made from: {built.guards[failed] if built.guards else 'none'}",
+                    "a guard fails on the very inputs it was made from: "
+                    f"{built.guards[failed] if built.guards else 'none'}",
                     stage="guards",
                 )
             if settings.verify:
@@ -260,7 +261,10 @@ class Compiler:
             ),
             None,
         )
-        message = f"{_place(code)} was compiled {memory.compiled} times, the limit; with new inputs it runs in eager from now on"
+        message = (
+            f"{_place(code)} was compiled {memory.compiled} times, the limit; with new inputs it runs in eager "
+            "from now on"
+        )
         if self.fullgraph:
             raise RecompileLimitError(
                 f"{_place(code)} was compiled {memory.compiled} times, the limit (config recompile_limit)"
@@ -297,7 +301,8 @@ class Compiler:
             observe.emit("capture", "fallback", {"code": code, "error": error, "reason": str(error)})
         stage = getattr(error, "stage", "capture")
         warnings.warn(
-            f"lamina-dynamo: internal error while compiling {line} (stage {stage}): {type(error).__name__}: {error}. The function runs in eager. "
+            f"lamina-dynamo: internal error while compiling {line} (stage {stage}): {type(error).__name__}: {error}. "
+            "The function runs in eager. "
             "Please report it with the traceback that LAMINA_STRICT=1 gives.",
             InternalWarning,
             stacklevel=3,

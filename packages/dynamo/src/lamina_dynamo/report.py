@@ -35,7 +35,8 @@ def page(record: Any) -> str:
     parts.append(_sources(record))
     for broken in record.breaks:
         parts.append(
-            f"<h3>Graph break: {_text(broken.kind)}</h3><p>{_text(broken.message)}</p><pre>{_text(broken.user_line)}</pre><p class='hint'>{_text(broken.hint)}</p>"
+            f"<h3>Graph break: {_text(broken.kind)}</h3><p>{_text(broken.message)}</p>"
+            f"<pre>{_text(broken.user_line)}</pre><p class='hint'>{_text(broken.hint)}</p>"
         )
     for line in record.recompiles:
         parts.append(f"<h3>Recompile</h3><pre>{_text(line)}</pre>")
@@ -45,7 +46,8 @@ def page(record: Any) -> str:
             parts.append(f"<p>Runs as it is: {_text(frame.skipped)}</p>")
         for graph in frame.graphs:
             parts.append(
-                f"<h3 style='background:{_colour(graph.number)}'>Graph {graph.number}</h3><pre>{_text(chr(10).join(graph.inputs))}</pre>"
+                f"<h3 style='background:{_colour(graph.number)}'>Graph {graph.number}</h3>"
+                f"<pre>{_text(chr(10).join(graph.inputs))}</pre>"
             )
             parts.append(f"<pre>{_text(graph.gm.graph)}</pre>")
         parts.append(_fold(f"{len(frame.guards)} guards", "\n".join(frame.guards)))
@@ -96,7 +98,8 @@ def _sources(record: Any) -> str:
                 note = f"break: {stop.kind}. {stop.hint}"
             css = " class='broken'" if stop is not None else ""
             rows.append(
-                f"<tr{css}><td class='n'>{line}</td><td{style}>{_text(linecache.getline(file, line).rstrip())}</td><td class='hint'>{_text(note)}</td></tr>"
+                f"<tr{css}><td class='n'>{line}</td><td{style}>{_text(linecache.getline(file, line).rstrip())}</td>"
+                f"<td class='hint'>{_text(note)}</td></tr>"
             )
         parts.append(f"<h2>{_text(file)}</h2><table class='src'>{''.join(rows)}</table>")
     return "".join(parts)

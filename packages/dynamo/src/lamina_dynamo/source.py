@@ -736,7 +736,8 @@ class PythonSource(Source):
 
     def spell(self) -> str:
         assert self.base is not None
-        return f"{getattr(self.function, '__name__', self.function)}({', '.join([self.base.name, *map(repr, self.extra)])})"
+        arguments = ", ".join([self.base.name, *map(repr, self.extra)])
+        return f"{getattr(self.function, '__name__', self.function)}({arguments})"
 
     def step(self, value: Any, scope: Scope) -> Any:
         return self.function(value, *self.extra)

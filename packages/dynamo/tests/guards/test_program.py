@@ -266,7 +266,8 @@ def test_c_program_agrees_with_python_after_one_mutation(name):
     if built.program.valid:
         assert (found >= 0) == bool(failing), (found, [str(completed[i]) for i in failing])
         if found >= 0:
-            # A path that is gone is reported by the first guard that walks it; otherwise the guard named must itself fail.
+            # A path that is gone is reported by the first guard that walks it; otherwise the guard named must itself
+            # fail.
             assert found in failing
     else:
         assert found >= 0 and failing

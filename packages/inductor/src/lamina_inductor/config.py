@@ -66,6 +66,11 @@ def patch(**changes: Any) -> Iterator[Config]:
         _current.reset(token)
 
 
+def compiler_environment() -> dict[str, str]:
+    """The environment a compiler runs in: this process's, with messages in plain English."""
+    return {**os.environ, "LC_ALL": "C"}
+
+
 def key_fields(config: Config) -> tuple[tuple[str, Any], ...]:
     """The settings that change generated code."""
     return tuple((f.name, getattr(config, f.name)) for f in fields(Config) if f.metadata["key"])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
 import platform
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import config
 from .errors import TargetError, TargetUnavailable
 
 INCLUDE = Path(__file__).parent / "include"
@@ -139,8 +139,7 @@ def compile_unit(
         command = [*compiler.command]
         command += ["-x", language]  # zig's c++ driver would first build a whole libc++
         command += [*flags, *extra, f"-I{INCLUDE}", str(text), "-o", str(out), *_link_flags(compiler)]
-        env = {**os.environ, "LC_ALL": "C"}
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, env=config.compiler_environment())
     if done.returncode != 0:
         raise TargetError(
             f"{compiler.command[0]} failed with code {done.returncode}:\n{done.stderr[-4000:]}",

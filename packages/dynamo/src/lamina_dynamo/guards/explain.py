@@ -55,7 +55,10 @@ def _hint(guard: Guard, value: Any, expected: Any) -> str:
         and not isinstance(value, bool)
         and type(value) is type(expected)
     ):
-        return "a number that changes becomes symbolic at the next compilation; compile with dynamic=True to have it so at once, or pass a tensor"
+        return (
+            "a number that changes becomes symbolic at the next compilation; compile with dynamic=True to have it so "
+            "at once, or pass a tensor"
+        )
     if guard.kind == "TENSOR" and isinstance(expected, TensorExpect):
         difference = expected.mismatch(value) or ""
         if difference.startswith("size"):

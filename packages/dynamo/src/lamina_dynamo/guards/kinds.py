@@ -188,7 +188,8 @@ def describe(value: Any, limit: int = 80) -> str:
     ):
         text = repr(value)
     elif type(value) in (tuple, list, set, frozenset):
-        text = f"{type(value).__name__}({', '.join(describe(v, 20) for v in list(value)[:6])}{', ...' if len(value) > 6 else ''})"
+        first = ", ".join(describe(v, 20) for v in list(value)[:6])
+        text = f"{type(value).__name__}({first}{', ...' if len(value) > 6 else ''})"
     elif isinstance(value, torch.Tensor):
         text = f"tensor of shape {tuple(value.shape)} and {value.dtype}"
     else:

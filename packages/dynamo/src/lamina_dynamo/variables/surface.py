@@ -115,7 +115,8 @@ def wrap_marked(tx: Any, value: Any, source: Any) -> VariableTracker | None:
 
 
 def wrap_front(tx: Any, value: Any, source: Any) -> VariableTracker | None:
-    """What stands in front of an original in a compiler built on this package (``__lamina_original__`` of a function, ``_lamina_state.original`` of a
+    """What stands in front of an original in a compiler built on this package (``__lamina_original__`` of a function,
+    ``_lamina_state.original`` of a
     module): the original is followed. None if the value is no such thing."""
     if type(value) is types.FunctionType:
         original = value.__dict__.get("__lamina_original__")

@@ -528,7 +528,8 @@ class Emitter:
                 c = self.kept[op]
                 self.write(f"{out} = lm.{combine}({self.full(c)}, {out})")
                 self.write(
-                    f"{c} = tl.sum(tl.where({last}, {out}, tl.full([1, 1], 0, {TL_DTYPE[op.dtype]})), 1)[:, None].to({TL_DTYPE[op.dtype]})"
+                    f"{c} = tl.sum(tl.where({last}, {out}, tl.full([1, 1], 0, {TL_DTYPE[op.dtype]})), 1)"
+                    f"[:, None].to({TL_DTYPE[op.dtype]})"
                 )
         self.local[op] = out
 
@@ -947,7 +948,10 @@ def _split(spec: KernelSpec, axis: Axis) -> TritonKernel:
         f.counter += 1
         f.kept[op] = name
         for suffix, init, dtype in f.accumulators(op):
-            text = f"tl.load(ws{k}{suffix} + xindex * {parts} + rlocal, xmask & (rlocal < {parts}), other={literal(int(init) if dtype == torch.bool else init)})"
+            other = literal(int(init) if dtype == torch.bool else init)
+            text = (
+                f"tl.load(ws{k}{suffix} + xindex * {parts} + rlocal, xmask & (rlocal < {parts}), other={other})"
+            )
             f.write(f"{name}{suffix} = {text}" + (" != 0" if dtype == torch.bool else ""))
         f.finish(op)
     for op in phase.ops:

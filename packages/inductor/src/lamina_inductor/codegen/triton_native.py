@@ -229,7 +229,8 @@ def functor_text(
         else:
             shape = f"{grid[0]}, 1, 1"
         lines.append(
-            f"      if (start(f, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, {binary.shared}, stream, args)) return 1; }}"
+            f"      if (start(f, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, {binary.shared}, "
+                "stream, args)) return 1; }"
         )
     lines += ["    return 0;", "  }", "};"]
     return "\n".join(lines) + "\n"

@@ -14,9 +14,11 @@ import torch
 from ..ops import Op
 
 TL_DTYPE = {
-    torch.bool: "tl.int1", torch.int8: "tl.int8", torch.int16: "tl.int16", torch.int32: "tl.int32", torch.int64: "tl.int64",
+    torch.bool: "tl.int1", torch.int8: "tl.int8", torch.int16: "tl.int16", torch.int32: "tl.int32",
+    torch.int64: "tl.int64",
     torch.uint8: "tl.uint8", torch.uint16: "tl.uint16", torch.uint32: "tl.uint32", torch.uint64: "tl.uint64",
-    torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32", torch.float64: "tl.float64",
+    torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32",
+    torch.float64: "tl.float64",
     torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5",
 }  # fmt: skip
 
@@ -116,7 +118,9 @@ ROWS: dict[str, Row] = {
     "maximum": _minmax("maximum", "|"),
     "minimum": _minmax("minimum", "&"),
     "neg": lambda op, x: f"(-{x})",
-    "abs": lambda op, x: f"tl.abs({x})" if _is_float(op) else (x if not op.dtype.is_signed else f"tl.where({x} < 0, -{x}, {x})"),
+    "abs": lambda op, x: (
+        f"tl.abs({x})" if _is_float(op) else x if not op.dtype.is_signed else f"tl.where({x} < 0, -{x}, {x})"
+    ),
     "sign": lambda op, x: x if op.dtype == torch.bool else f"lm.sign({x})",
     "square": lambda op, x: f"({x} * {x})",
     "fma": lambda op, a, b, c: f"({a} * {b} + {c})",
@@ -127,18 +131,21 @@ ROWS: dict[str, Row] = {
     "pow": _pow,
     "isnan": lambda op, x: f"({x} != {x})",
     "isinf": lambda op, x: f"(tl.abs({x}) == float('inf'))",
-    "signbit": lambda op, x: f"({x}.to({'tl.int64' if _operand(op).dtype == torch.float64 else 'tl.int32'}, bitcast=True) < 0)"
+    "signbit": lambda op, x: f"({x}.to({'tl.int64' if _operand(op).dtype == torch.float64 else 'tl.int32'}, "
+    "bitcast=True) < 0)"
     if _operand(op).dtype.is_floating_point
     else f"({x} < 0)",
     "bitwise_and": _compare("&"), "bitwise_or": _compare("|"), "bitwise_xor": _compare("^"),
     "shl": _compare("<<"), "shr": _compare(">>"),
     "bitwise_not": lambda op, x: f"({x} == 0)" if op.dtype == torch.bool else f"(~{x})",
-    "eq": _compare("=="), "ne": _compare("!="), "lt": _compare("<"), "le": _compare("<="), "gt": _compare(">"), "ge": _compare(">="),
+    "eq": _compare("=="), "ne": _compare("!="), "lt": _compare("<"), "le": _compare("<="),
+    "gt": _compare(">"), "ge": _compare(">="),
     "logical_and": _logic("&"), "logical_or": _logic("|"), "logical_xor": _logic("^"),
     "logical_not": lambda op, x: f"({x} == 0)",
 }  # fmt: skip
 for _name in (
-    "exp exp2 expm1 log log2 log10 log1p rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc floor ceil trunc "
+    "exp exp2 expm1 log log2 log10 log1p rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "erf erfc floor ceil trunc "
     "atan2 hypot copysign nextafter lgamma erfinv i0 i1"
 ).split():
     ROWS[_name] = _float_function(_name)
@@ -146,7 +153,8 @@ ROWS["bessel_j0"], ROWS["bessel_j1"] = _float_function("j0"), _float_function("j
 
 # reduction kind -> (combine function of triton_math, neutral element by dtype)
 COMBINE = {
-    "sum": "plus", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "either", "all": "both", "xor": "exclusive_or",
+    "sum": "plus", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "either", "all": "both",
+    "xor": "exclusive_or",
     "argmax": "argmax", "argmin": "argmin", "max_with_index": "argmax", "min_with_index": "argmin",
 }  # fmt: skip
 
