@@ -31,7 +31,11 @@ class Unsupported(Exception):
 
 
 class Fake(torch.Tensor):
-    """A tensor without data. ``mk`` is its metadata as a hashable tuple; ``vt`` the tracker that stands for it."""
+    """A tensor without data. ``mk`` is its metadata as a hashable tuple; ``vt`` the tracker that stands for it;
+    ``constant`` the value of a scalar that was computed from Python numbers alone (read it with ``known_scalar``).
+    """
+
+    constant: Any = None
 
     @staticmethod
     def make(
@@ -108,12 +112,14 @@ class FakeMode(TorchDispatchMode):
 
 
 class _OpInfo:
-    __slots__ = ("mutates", "written", "random", "rule", "scalar", "unsupported", "takes_tensors")
+    __slots__ = ("mutates", "written", "random", "impure", "rule", "scalar", "unsupported", "takes_tensors")
 
     def __init__(self, func: Any):
         schema = func._schema
         self.mutates = schema.is_mutable
         self.random = torch.Tag.nondeterministic_seeded in func.tags
+        # Also uninitialised memory: its value is not that of another run.
+        self.impure = self.mutates or self.random or "empty" in func._schema.name
         self.scalar = func in _SCALAR_OPS
         self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
         self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
@@ -158,6 +164,7 @@ def rules() -> dict[Any, Any]:
 
 _aten = torch.ops.aten
 _SCALAR_OPS = {_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default, _aten.equal.default}
+_ITEM = {_aten._local_scalar_dense.default, _aten.item.default}
 _UNSUPPORTED = {_aten.resize_.default, _aten.set_.source_Tensor, _aten.set_.source_Storage, _aten.set_.default}
 _infos: dict[Any, _OpInfo] = {}
 _seen: dict[Any, Any] = {}
@@ -168,6 +175,8 @@ class Effects:
     """What the ops since the last reset did besides computing: ``impure`` is set by writes and by random numbers."""
 
     impure = False
+    # Known scalars whose value was read as a Python number since the last reset.
+    read: list[Fake] = []
 
 
 class _Uncachable(Exception):
@@ -175,6 +184,7 @@ class _Uncachable(Exception):
 
 
 _PLAIN = {bool, int, float, complex, str}
+_NUMBERS = {bool, int, float, str, type(None), torch.dtype}
 
 
 def _key(x: Any) -> Any:
@@ -216,9 +226,15 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             target.twin = None
             target.changed = True
             return target
+        if func is _aten.detach_.default and not args[0].requires_grad:
+            return args[0]  # torch.tensor(...) in inference mode
         raise Unsupported(str(func))
     if info.scalar:
-        raise DataDependent(func, True)
+        value = known_scalar(args[0]) if func in _ITEM else None
+        if value is None:
+            raise DataDependent(func, True)
+        Effects.read.append(args[0])
+        return value.item()
     try:
         key = (
             func,
@@ -235,6 +251,7 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
                 _seen.clear()
             _seen[key] = found
     if info.written:
+        _forget_scalars(args, kwargs)
         out = []
         results = found if isinstance(found, list) else [found]
         for at, meta in zip(info.written, results):
@@ -244,8 +261,59 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
                 out.append(kwargs[at[1]] if at[1] in kwargs else args[at[0]])
         return out[0] if len(out) == 1 else tuple(out)
     if type(found) is tuple:
-        return Fake.make(*found)
+        result = Fake.make(*found)
+        if not found[0] and not info.impure:
+            _remember_scalar(result, func, args, kwargs)
+        return result
     return _fresh(found)
+
+
+# -- scalars with a known value
+# --------------------------------------------------------------------------------------
+
+
+class _Writes:
+    """Number of writes to one-element tensors so far: a known scalar holds until the next of them."""
+
+    count = 0
+
+
+def known_scalar(x: Any) -> torch.Tensor | None:
+    """The 0-dim CPU tensor that ``x`` equals in every run, if ``x`` came from Python numbers alone
+    (``torch.div(12, 4)``)."""
+    if type(x) is not Fake:
+        return x if isinstance(x, torch.Tensor) and not x.dim() and x.device.type == "cpu" else None
+    if x.constant is None or x.constant[1] != _Writes.count:
+        return None
+    return x.constant[0]
+
+
+def _remember_scalar(result: Fake, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    if result.mk[3].type != "cpu" or result.requires_grad:
+        return
+    real = []
+    for x in args:
+        if isinstance(x, torch.Tensor):
+            x = known_scalar(x)
+            if x is None:
+                return
+        elif type(x) not in _NUMBERS:
+            return
+        real.append(x)
+    for x in kwargs.values():
+        if isinstance(x, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, list, tuple)):
+            return
+    with torch.no_grad():
+        value = func(*real, **kwargs)
+    if value.dtype is result.mk[2] and not value.dim():
+        result.constant = (value, _Writes.count)
+
+
+def _forget_scalars(args: Any, kwargs: dict[str, Any]) -> None:
+    for t in _tensors((*args, *kwargs.values())):
+        if type(t) is Fake and all(n == 1 for n in t.mk[0] if type(n) is int):
+            _Writes.count += 1
+            return
 
 
 def _fresh(meta: Any) -> Any:

@@ -165,6 +165,8 @@ class OutputGraph:
     def create_node(self, op: str, target: Any, fx_args: tuple[Any, ...], fx_kwargs: dict[str, Any]) -> VariableTracker:
         """As ``create_call``, for arguments that are graph arguments already."""
         result, impure = self.run_fake(op, target, fx_args, fx_kwargs)
+        if fakes.Effects.read:
+            fx_args, fx_kwargs = self._with_numbers(op, target, fx_args, fx_kwargs, result)
         if not impure:
             known = self._known(result)
             if known is not None:
@@ -191,6 +193,8 @@ class OutputGraph:
             real_kwargs = {k: _plain_float(a) for k, a in real_kwargs.items()}
         effects = fakes.Effects
         effects.impure = False
+        if effects.read:
+            effects.read.clear()
         try:
             # Under a mode even where an argument is a fake: without one torch loads its distributed tensors to look
             # at a subclass.
@@ -211,6 +215,39 @@ class OutputGraph:
         if type(result) is fakes.Fake and getattr(result, "changed", False):
             result = fakes.settled(result)
         return result, effects.impure or _is_in_place(op, target)
+
+    def _with_numbers(
+        self, op: str, target: Any, fx_args: Any, fx_kwargs: Any, result: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call that read known scalars as numbers (``x.view(torch.div(12, 4))``), with these
+        numbers in their places: what the graph is handed to need not know the values."""
+        read = fakes.Effects.read[:]
+
+        def replace(x: Any) -> Any:
+            kind = type(x)
+            if kind is torch.fx.Node:
+                for fake in read:
+                    if x.meta["val"] is fake:
+                        return fakes.known_scalar(fake).item()
+                return x
+            if kind is slice:
+                return slice(replace(x.start), replace(x.stop), replace(x.step))
+            if isinstance(x, dict):
+                return {k: replace(i) for k, i in x.items()}
+            if isinstance(x, (tuple, list)) and not hasattr(x, "_fields"):
+                return type(x)([replace(i) for i in x])
+            return x
+
+        new_args, new_kwargs = replace(tuple(fx_args)), replace(dict(fx_kwargs))
+        if op == "call_method" and type(new_args[0]) is not torch.fx.Node:
+            if type(result) is fakes.Fake:
+                raise GraphBreak("data_dependent_scalar", op=_name(target))
+            return fx_args, fx_kwargs
+        again, _ = self.run_fake(op, target, new_args, new_kwargs)
+        fakes.Effects.read.clear()
+        if type(result) is fakes.Fake and (type(again) is not fakes.Fake or again.mk != result.mk):
+            raise GraphBreak("data_dependent_scalar", op=_name(target))
+        return new_args, new_kwargs
 
     def _known(self, result: Any) -> VariableTracker | None:
         kind = type(result)

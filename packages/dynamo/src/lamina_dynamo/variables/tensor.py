@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..fake import known_scalar
 from ..graph_break import GraphBreak
 from ..source import AttrSource
 from .base import VariableTracker
@@ -50,7 +51,8 @@ class TensorVariable(VariableTracker):
         return IdentityKey(self)
 
     def truth(self, tx: Any) -> bool | None:
-        return None
+        value = known_scalar(self.fake)
+        return None if value is None else bool(value)
 
     # -- attributes ---------------------------------------------------------------------------------------------
 
@@ -134,6 +136,11 @@ class TensorVariable(VariableTracker):
             raise GraphBreak("tensor_attribute", name=name)
         return tx.output.create_call("call_method", name, [self, *args], kwargs)
 
+    def call_builtin_method(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        return self.call_method(tx, name, args, kwargs)
+
     def call_function(self, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
         tx.raise_exception(TypeError, f"'{self.cls.__name__}' object is not callable")
 
@@ -180,6 +187,9 @@ class TensorVariable(VariableTracker):
 
     def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
         if op is operator.not_:
+            value = known_scalar(self.fake)
+            if value is not None:
+                return tx.const(not value)
             raise GraphBreak("data_dependent_branch", value=self.describe())
         if op is operator.pos:
             return self.call_method(tx, "positive", [], {})
@@ -432,6 +442,18 @@ def _break(kind: str) -> Callable[..., VariableTracker]:
     return method
 
 
+def _number(kind: str, read: Callable[[torch.Tensor], Any]) -> Callable[..., VariableTracker]:
+    """A method that reads the value: answered for known scalars, a graph break for all others."""
+
+    def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+        value = known_scalar(vt.fake)
+        if value is None:
+            raise GraphBreak(kind, value=vt.describe())
+        return tx.const(read(value))
+
+    return method
+
+
 def _length(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
     return vt.length(tx)
 
@@ -480,12 +502,12 @@ METHODS: dict[str, Callable[..., VariableTracker]] = {
     "size": _size,
     "dim": _dim,
     "ndimension": _dim,
-    "tolist": _break("data_dependent_scalar"),
+    "tolist": _number("data_dependent_scalar", torch.Tensor.tolist),
     "numpy": _break("data_dependent_scalar"),
-    "__bool__": _break("data_dependent_branch"),
-    "__float__": _break("data_dependent_scalar"),
-    "__int__": _break("data_dependent_scalar"),
-    "__index__": _break("data_dependent_scalar"),
+    "__bool__": _number("data_dependent_branch", bool),
+    "__float__": _number("data_dependent_scalar", float),
+    "__int__": _number("data_dependent_scalar", int),
+    "__index__": _number("data_dependent_scalar", operator.index),
     "__array__": _break("data_dependent_scalar"),
     "__contains__": _break("data_dependent_scalar"),
     "__repr__": _break("data_dependent_scalar"),

@@ -1,0 +1,85 @@
+"""Scalar tensors computed from Python numbers alone: their values are known while a frame is translated."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+import lamina_dynamo
+
+
+def sizes(x):
+    half = torch.div(x.size(0), 2, rounding_mode="trunc")
+    rest = half - 1
+    y = x.view(half, 2)
+    if rest > 1 and not rest == 5:
+        y = y + 1
+    return y.new_zeros((rest, rest + 1)), y[:, :rest], y[rest], y * rest, int(rest), float(rest), rest.item(), rest
+
+
+def numbers(x):
+    n = torch.tensor(2.5)
+    return x * n, torch.full((2,), n), torch.add(x, n, alpha=n), x.clamp(min=n), list(range(torch.tensor(3)))
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("fn", [sizes, numbers])
+def test_known_values_are_numbers(fn, inference):
+    with torch.inference_mode() if inference else contextlib.nullcontext():
+        x = torch.arange(8.0)
+        want = fn(x)
+        got = lamina_dynamo.optimize("eager", fullgraph=True)(fn)(x)
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert type(a) is type(b)
+        torch.testing.assert_close(a, b)
+
+
+def written(x):
+    n = torch.tensor(3)
+    n.add_(x.sum().long())
+    return x.view(n - 2, -1)
+
+
+def written_through_view(x):
+    n = torch.tensor(3)
+    v = n.view(1)
+    v.add_(1)
+    return x.view(n, -1)
+
+
+def written_by_index(x):
+    n = torch.tensor(3)
+    n[...] = 4
+    return x.view(n, -1)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("fn", [written, written_through_view, written_by_index])
+def test_a_write_forgets_the_value(fn, inference):
+    with torch.inference_mode() if inference else contextlib.nullcontext():
+        x = torch.zeros(4)
+        got = lamina_dynamo.optimize("eager")(fn)(x)
+        assert got.shape == fn(x).shape
+
+
+def test_the_number_stands_in_the_graph():
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    lamina_dynamo.optimize(backend)(lambda x: x.view(torch.div(x.size(0), 2, rounding_mode="trunc"), 2))(torch.zeros(8))
+    (view,) = [n for n in graphs[0].graph.nodes if n.target == "view"]
+    assert view.args[1:] == (4, 2)
+
+
+def test_values_of_other_tensors_stay_unknown():
+    def fn(x):
+        return torch.zeros(torch.empty((), dtype=torch.int64).fill_(3).item()), x.sum().item()
+
+    with pytest.raises(lamina_dynamo.GraphBreakError):
+        lamina_dynamo.capture(fn, fullgraph=True)(torch.zeros(4))
