@@ -41,8 +41,8 @@ class ViewRecipe:
     """One view to replay on a real tensor: `func(x, *args, **kwargs)[index]`, recorded by autograd if grad_mode."""
 
     func: Any
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[Any, Any]
     index: int
     grad_mode: bool
 

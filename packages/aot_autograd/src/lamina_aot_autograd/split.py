@@ -72,7 +72,7 @@ class _Piece:
         self.gm = gm
         self.inputs = inputs
         self.outputs = outputs
-        self.call: Callable | None = None
+        self.call: Callable[..., Any] | None = None
 
     def run(self, env: dict[fx.Node, Any], options: Any) -> None:
         args = [env[n] for n in self.inputs]
@@ -84,7 +84,7 @@ class _Piece:
             env[node] = value
 
 
-def compile_split(gm: fx.GraphModule, barriers: dict[fx.Node, str], options: Any) -> Callable:
+def compile_split(gm: fx.GraphModule, barriers: dict[fx.Node, str], options: Any) -> Callable[..., Any]:
     """Callable for `gm` with the nodes of `barriers` run in eager and the pieces between them compiled on first use."""
     report("split", {"graph": gm, "nodes": [(n.name, why) for n, why in barriers.items()]})
     steps = _make_steps(gm, barriers)

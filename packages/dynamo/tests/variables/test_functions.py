@@ -411,6 +411,26 @@ def walrus_and_conditions(x):
     return x + y, n, [m for v in range(3) if (m := v * 2)], not [] and 3, None or "z"
 
 
+class LazyModule(types.ModuleType):
+    """A module that makes an attribute when it is asked for, as packages that load their parts late do."""
+
+    def __getattr__(self, name):
+        if name.startswith("number_"):
+            return int(name.removeprefix("number_"))
+        raise AttributeError(name)
+
+
+LAZY = LazyModule("lazy")
+LAZY.there = 3
+
+
+@case
+def module_subclasses(x):
+    hx = torch.lstm_cell(x[:1, None], [x[:1, None]] * 2, *[torch.ones(4, 1)] * 2)[0]
+    same = torch._VF.lstm_cell(x[:1, None], [x[:1, None]] * 2, *[torch.ones(4, 1)] * 2)[0]
+    return hx - same, LAZY.there + LAZY.number_7, hasattr(LAZY, "nothing"), isinstance(LAZY, types.ModuleType)
+
+
 @pytest.mark.parametrize(("name", "fn", "make", "full"), CASES[START:], ids=[c[0] for c in CASES[START:]])
 def test_case(name, fn, make, full):
     check(fn, make, full)

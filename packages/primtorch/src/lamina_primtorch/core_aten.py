@@ -59,7 +59,7 @@ def _value(meta: Any) -> Any:
     return meta
 
 
-def _shape(x: fx.Node) -> tuple:
+def _shape(x: fx.Node) -> tuple[Any, ...]:
     return tuple(x.meta["val"].shape)
 
 

@@ -159,7 +159,7 @@ class _Run:
                 return got  # an expanded layout cannot be written
         return restride(got, target)
 
-    def extern(self, node: fx.Node, args: tuple, kwargs: dict) -> Any:
+    def extern(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
         """Keep the call; its results have the metadata the graph came with."""
         target = node.target
         keep = _has_effects(target)
@@ -298,7 +298,7 @@ class _Run:
         return out
 
 
-def _read(x: Any, env: dict) -> Any:
+def _read(x: Any, env: dict[Any, Any]) -> Any:
     """Arguments of an FX node with nodes replaced by their values; containers become plain lists and tuples."""
     t = type(x)
     if t is fx.Node:
@@ -314,7 +314,7 @@ def _read(x: Any, env: dict) -> Any:
     return x
 
 
-def _collect(x: Any, into: list) -> None:
+def _collect(x: Any, into: list[Any]) -> None:
     t = type(x)
     if t is Row:
         into.append(x)
@@ -347,7 +347,7 @@ def _nodes(x: Any) -> Any:
     return x
 
 
-def _nodes_of_dict(x: dict) -> dict:
+def _nodes_of_dict(x: dict[Any, Any]) -> dict[Any, Any]:
     return {k: _nodes(v) for k, v in x.items()} if x else {}
 
 

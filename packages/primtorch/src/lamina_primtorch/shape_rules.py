@@ -18,7 +18,7 @@ def rule_by_name(name: str) -> Callable[..., Any] | None:
     return BY_NAME.get(name)
 
 
-class RuleTable(dict):
+class RuleTable(dict[Any, Any]):
     """A mapping OpOverload -> rule over ``BY_NAME``, filled as overloads are asked for."""
 
     def __missing__(self, op: Any) -> Callable[..., Any]:

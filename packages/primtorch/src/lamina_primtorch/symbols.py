@@ -83,7 +83,7 @@ class Symbols:
         rows[expr] = made
         return made
 
-    def _add(self, target: Any, args: tuple, expr: Any) -> Row:
+    def _add(self, target: Any, args: tuple[Any, ...], expr: Any) -> Row:
         row = Row(target, args, {}, self.recorder.source)
         self.recorder.rows.append(row)
         source = args[0].meta if type(args[0]) is Row else args[0]

@@ -32,7 +32,7 @@ def extern_prim(op: Any) -> Any:
     return _FOUND[op]
 
 
-class Table(Mapping):
+class Table(Mapping[Any, Any]):
     """OpOverload -> decomposition, a function with the overload's own arguments over tensors or ``Value``s."""
 
     def __init__(self, target: str) -> None:

@@ -22,7 +22,14 @@ class Value:
 
     __slots__ = ("shape", "_stride", "dtype", "device", "row")
 
-    def __init__(self, shape: tuple, stride: tuple, dtype: torch.dtype, device: torch.device, row: Any = None) -> None:
+    def __init__(
+        self,
+        shape: tuple[Any, ...],
+        stride: tuple[Any, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        row: Any = None,
+    ) -> None:
         self.shape = shape
         self._stride = stride
         self.dtype = dtype

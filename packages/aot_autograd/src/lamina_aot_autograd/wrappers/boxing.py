@@ -16,10 +16,10 @@ def is_boxed(call: Any) -> bool:
     return bool(getattr(call, "_boxed_call", False))
 
 
-def make_boxed(function: Callable) -> Callable:
+def make_boxed(function: Callable[..., Any]) -> Callable[..., Any]:
     """A boxed callable from a positional one."""
 
-    def boxed(args: list) -> Any:
+    def boxed(args: list[Any]) -> Any:
         values = tuple(args)
         args.clear()
         return function(*values)
@@ -29,7 +29,7 @@ def make_boxed(function: Callable) -> Callable:
     return boxed
 
 
-def positional(call: Callable) -> Callable:
+def positional(call: Callable[..., Any]) -> Callable[..., Any]:
     """A positional callable from whatever a compiler returned, by the shortest way."""
     direct = getattr(call, "unboxed", None)
     if direct is not None:
@@ -39,7 +39,7 @@ def positional(call: Callable) -> Callable:
     return call
 
 
-def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable:
+def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable[..., Any]:
     """The compiler that compiles nothing: runs the graph's ops one by one, below autograd.
 
     Views made by it are plain tensors to autograd, as the results of a compiled kernel are.
@@ -56,7 +56,7 @@ def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable:
     return make_boxed(run)
 
 
-def without_autocast(call: Callable) -> Callable:
+def without_autocast(call: Callable[..., Any]) -> Callable[..., Any]:
     """`call` with autocast off: the casts of a traced graph are written out in it."""
 
     def run(*args: Any) -> Any:
@@ -66,7 +66,7 @@ def without_autocast(call: Callable) -> Callable:
     return run
 
 
-def check_flat(outputs: Any) -> tuple:
+def check_flat(outputs: Any) -> tuple[Any, ...]:
     """A compiler's result as a tuple; a single tensor counts as one result."""
     if isinstance(outputs, torch.Tensor):
         return (outputs,)

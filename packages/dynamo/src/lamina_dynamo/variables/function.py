@@ -8,7 +8,7 @@ from typing import Any
 
 from .attributes import DELETED, bind_vt, find_in_mro, raise_attribute_error
 from .base import VariableTracker
-from .builder import wraps_type
+from .builder import wraps_if, wraps_type
 
 CO_VARARGS = inspect.CO_VARARGS
 CO_VARKEYWORDS = inspect.CO_VARKEYWORDS
@@ -1004,7 +1004,8 @@ class PyModuleVariable(VariableTracker):
                 value = getattr(self.value, name)
             except AttributeError:
                 raise_attribute_error(tx, self, name)
-            return tx.wrap(value, None if self.source is None else AttrSource(self.source, name))
+            ours = self.source is None or type(self.value).__module__.startswith("torch.")  # torch's own tables
+            return tx.wrap(value, None if ours else AttrSource(self.source, name))
         if self.source is not None:
             tx.output.guard(self.source, "NO_ATTR", name)
         raise_attribute_error(tx, self, name)
@@ -1023,6 +1024,7 @@ class PyModuleVariable(VariableTracker):
 
 
 @wraps_type(types.ModuleType)
+@wraps_if(lambda v: isinstance(v, types.ModuleType), priority=12)
 def wrap_module(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)

@@ -144,7 +144,8 @@ class Fusion:
         return None
 
     def _starves(self, g: Group) -> bool:
-        """True for a kernel that walks few long rows more than once on a device: reduced alone, such rows can be split over
+        """True for a kernel that walks few long rows more than once on a device: reduced alone, such rows can be
+        split over
         many programs; with a pass behind the reduction each needs one program from beginning to end."""
         if self.device == "cpu" or not g.inner or not any(m.level > 0 and not m.scalar for m in g.members):
             return False

@@ -55,7 +55,8 @@ class KernelMaker:
                 continue
             layout = self.buffers[x].layout
             # a device keeps such values in registers or computes them again: any length will do
-            if layout.device.type != "cpu" or (row.is_const and int(row) * layout.itemsize <= self.config.scratch_bytes):
+            short = row.is_const and int(row) * layout.itemsize <= self.config.scratch_bytes
+            if layout.device.type != "cpu" or short:
                 self.scratch.add(x)
             else:
                 self.internal.discard(x)
