@@ -17,6 +17,9 @@ import torch
 
 __all__ = ["FrameState", "mark_dynamic", "mark_static", "marks_of"]
 
+# Guards and graphs calculate with 64 bits; a number like a seed or an address is taken as it is.
+_LARGEST_SYMBOLIC = 1 << 62
+
 
 class Marks:
     """Marks of one tensor: dimension → (smallest, largest) size or None for no bound; and the dimensions that stay
@@ -119,6 +122,8 @@ class FrameState:
     def is_symbolic_number(self, source: Any, value: int | float) -> bool:
         """Whether the int or float at ``source`` becomes symbolic in this translation. Remembers the value."""
         if isinstance(value, bool) or self.mode is False:
+            return False
+        if isinstance(value, int) and abs(value) > _LARGEST_SYMBOLIC:
             return False
         if source in self._symbolic_numbers:
             pass

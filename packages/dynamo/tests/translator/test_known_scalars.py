@@ -83,3 +83,13 @@ def test_values_of_other_tensors_stay_unknown():
 
     with pytest.raises(lamina_dynamo.GraphBreakError):
         lamina_dynamo.capture(fn, fullgraph=True)(torch.zeros(4))
+
+
+def test_large_numbers_are_never_symbolic():
+    def fn(x, n):
+        return x + (n % (2**63 - 1) > 5)
+
+    compiled = lamina_dynamo.optimize("eager", dynamic=True)(fn)
+    x = torch.zeros(2)
+    for n in (2**64 - 3, 2**63 + 11, 2**62 + 1, 7):
+        assert torch.equal(compiled(x, n), fn(x, n))
