@@ -38,6 +38,9 @@ SUPPORTED = {
 ALIASING = {"broadcast_in_dim", "permute", "reshape", "slice", "as_strided", "diagonal", "unfold"}
 VIEWS = ALIASING | {"flip", "restride"}
 
+# ATen ops with an out variant that writes exactly the strides given: their results get planned memory
+WRITES_INTO = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+
 
 class ResultMeta:
     """dtype, device, shape and stride (expressions) of one result of the current node."""
@@ -519,7 +522,7 @@ class GraphLowering:
             ExternNode(
                 len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars),
                 tuple(binds),
-                (node.name,), reason=dict(self.reasons[-1:]).get(node.name, "extern"),
+                (node.name,), not binds and can_write_into(callee, val), reason=dict(self.reasons[-1:]).get(node.name, "extern"),
             )
         )  # fmt: skip
         return out
@@ -580,6 +583,14 @@ def _user_line(node: Node) -> str:
     trace = node.meta.get("stack_trace") or ""
     lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
     return " ".join(lines[-2:])
+
+
+def can_write_into(target: Any, val: Any) -> bool:
+    """True when the result of a call may be placed in memory chosen ahead: a matrix product with dense result."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or schema.name not in WRITES_INTO or schema.overload_name or not is_tensor(val):
+        return False
+    return val.dtype in SUPPORTED
 
 
 def _numbers(a: Any) -> Any:
