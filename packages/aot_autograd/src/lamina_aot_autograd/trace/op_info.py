@@ -93,11 +93,11 @@ def installed_rules() -> dict:
 
 
 def find_rule(func: Any) -> Any:
-    """The shape rule for an operator: this package's, else an installed one, else None."""
+    """The shape rule for an operator: an installed one (these know more cases), else this package's, else None."""
     settings = config.get()
-    rule = OWN_RULES.get(func) if settings.own_rules else None
-    if rule is None and settings.installed_rules:
-        rule = installed_rules().get(func)
+    rule = installed_rules().get(func) if settings.installed_rules else None
+    if rule is None and settings.own_rules:
+        rule = OWN_RULES.get(func)
     return rule
 
 

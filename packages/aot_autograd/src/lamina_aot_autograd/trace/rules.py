@@ -247,11 +247,14 @@ def _scalar_dtype(value: Any) -> torch.dtype:
     raise NotImplementedError
 
 
-def _elementwise_meta(tensors: list, dtype: torch.dtype) -> tuple:
+def _elementwise_meta(tensors: list, dtype: torch.dtype, number: bool = False) -> tuple:
     if len(tensors) == 1:
         t = tensors[0]
         shape = tuple(t.shape)
-        return (shape, elementwise_strides(shape, [(shape, t.stride())]), dtype, t.device)
+        stride = tuple(t.stride())
+        if number and stride != contiguous(shape):  # eager sees a 0-dim operand and leaves its fast path
+            return (shape, elementwise_strides(shape, [(shape, stride), ((), ())]), dtype, t.device)
+        return (shape, elementwise_strides(shape, [(shape, stride)]), dtype, t.device)
     shape = tuple(tensors[0].shape)
     operands = [(shape, tensors[0].stride())]
     device = tensors[0].device
@@ -293,7 +296,7 @@ def _make_pointwise(kind: str, count: int) -> Callable:
             dtype = promote(values)
             if kind == "float" and dtype in _INTEGRAL:
                 dtype = torch.get_default_dtype()
-        return _elementwise_meta(tensors, dtype)
+        return _elementwise_meta(tensors, dtype, number=count == 2 and len(tensors) == 1)
 
     return rule
 

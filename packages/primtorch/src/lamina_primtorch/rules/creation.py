@@ -125,6 +125,17 @@ def random_like(args: tuple, kwargs: dict) -> TensorMeta:
     return TensorMeta(shape, strides.like(shape, x.stride()), x.dtype, x.device)
 
 
+@rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
+def normal(args: tuple, kwargs: dict) -> TensorMeta:
+    """The mean decides the dtype, whatever the deviation's; the result is contiguous."""
+    tensors = [a for a in args[:2] if hasattr(a, "dtype")]
+    first = tensors[0]
+    if not first.dtype.is_floating_point:
+        raise NotImplementedError
+    shape = strides.broadcast(*(tuple(t.shape) for t in tensors))
+    return TensorMeta(shape, strides.contiguous(shape), first.dtype, first.device)
+
+
 @rule("bernoulli.default")
 def bernoulli(args: tuple, kwargs: dict) -> TensorMeta:
     x = args[0]
