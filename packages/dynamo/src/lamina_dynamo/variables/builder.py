@@ -43,6 +43,7 @@ ROW_MODULES = (
     "functools_",
     "itertools_",
     "enum_",
+    "numpy_",
     "dataclass_",
     "stdlib",
     "tensor",

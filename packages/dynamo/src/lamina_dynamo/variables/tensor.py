@@ -206,7 +206,7 @@ def is_operand(vt: VariableTracker) -> bool:
     if isinstance(vt, TensorVariable):
         return True
     if isinstance(vt, ConstantVariable):
-        return type(vt.value) in (int, float, bool, complex)
+        return type(vt.as_proxy()) in (int, float, bool, complex)
     storage = getattr(vt, "storage", None)
     if storage is not None:
         return is_operand(storage)

@@ -355,6 +355,8 @@ def type_call(
 ) -> VariableTracker:
     """What `type.__call__(cls, *args, **kwargs)` does: `__new__`, then `__init__`."""
     from .builtin import CONSTRUCTORS
+    from .constant import fold
+    from .numpy_ import is_numpy_number_type
 
     real: type = cls.value  # type: ignore[attr-defined]
     constructor = CONSTRUCTORS.get(real)
@@ -362,6 +364,8 @@ def type_call(
         from .builtin import call_handler
 
         return call_handler(tx, constructor, real.__name__, args, kwargs)
+    if real.__module__ == "numpy" and is_numpy_number_type(real):
+        return fold(tx, real, [a.realize() for a in args], {k: v.realize() for k, v in kwargs.items()})
     new = find_in_mro(tx, real, "__new__", cls)
     assert new is not None
     if new.vt is None and isinstance(new.real, types.BuiltinFunctionType):
