@@ -59,6 +59,11 @@ def global_state() -> dict[str, Any]:
     return state
 
 
+def is_autograd_context(value: Any) -> bool:
+    """The object that a custom autograd function's forward and backward get as their first argument."""
+    return isinstance(value, torch._C._FunctionBase)
+
+
 def function_modes() -> tuple[int, ...]:
     """Identity of the active torch function modes, outermost first."""
     return tuple(id(torch._C._get_function_stack_at(i)) for i in range(torch._C._len_torch_function_stack()))

@@ -14,10 +14,14 @@ from typing import Any
 
 import torch
 
+from .. import _torch as private
 from ..bytecode import decode
 from ..graph_break import GraphBreak
+from ..source import AttrSource
 from .base import VariableTracker
+from .builder import wraps_if
 from .torch_api import handles
+from .user_object import UserObjectVariable
 
 _EFFECTS = frozenset(
     {
@@ -151,3 +155,39 @@ def _apply(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTrack
 
 def _is_own(cls: type, name: str) -> bool:
     return any(name in vars(k) for k in cls.__mro__ if k.__module__ != "torch.autograd.function")
+
+
+# -- the context object of a function whose forward or backward runs in eager and is captured on its own ---------------
+
+#: Entries in C that the methods of a context write; nothing else of the object depends on them until forward ends.
+_WRITTEN_MEMBERS = frozenset(
+    {"to_save", "non_differentiable", "dirty_tensors", "materialize_grads", "_materialize_non_diff_grads"}
+)
+_READ_MEMBERS = frozenset({"saved_tensors", "needs_input_grad"})
+
+
+class ContextVariable(UserObjectVariable):
+    """``ctx``: attributes in its instance dict, and a few entries kept in C."""
+
+    __slots__ = ()
+
+    def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
+        if name not in _WRITTEN_MEMBERS:
+            return super().set_member(tx, name, value)
+        tx.output.side_effects.record_call(setattr, [self, tx.const(name), value.realize()], {})
+        return True
+
+    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
+        if name in _READ_MEMBERS and self.source is not None:
+            known = self.read.get(name)
+            if known is None:
+                known = self.read[name] = tx.wrap(getattr(self.value, name), AttrSource(self.source, name))
+            return known
+        return super().get_member(tx, name)
+
+
+@wraps_if(private.is_autograd_context, priority=10)
+def wrap_context(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if source is not None:
+        tx.output.guard(source, "TYPE", type(value))
+    return ContextVariable(value, source)
