@@ -4,6 +4,8 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+import lamina_aot_autograd as aot
+
 
 def leaf(*shape, grad=True, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_(grad)
@@ -360,3 +362,15 @@ def test_saved_tensors_are_freed_while_the_backward_runs(h):
     assert alive[-1] < first
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
+
+
+def test_recurrent_layer_keeps_its_workspace(h):
+    """The kernel fills it only while gradient mode is on, which an autograd function's forward turns off."""
+    layer = torch.nn.LSTM(3, 4)
+
+    def call(x, h0, c0, *weights):
+        return torch._VF.lstm(x, (h0, c0), list(weights), True, 1, 0.0, True, False, False)
+
+    names = ["x", "h0", "c0", *(f"w{i}" for i in range(4))]
+    make = lambda: [leaf(5, 2, 3), leaf(1, 2, 4), leaf(1, 2, 4), *(p.detach().requires_grad_() for p in layer.parameters())]  # noqa: E501, E731
+    h.compare(opaque(call, *names), make, forward_compiler=aot.run_eagerly)

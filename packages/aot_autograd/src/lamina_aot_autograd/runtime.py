@@ -14,12 +14,12 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ._torch import DisableAutocast, interpreter_stack, is_any_autocast_enabled, short_apply
+from ._torch import DisableAutocast, below_autograd, interpreter_stack, is_any_autocast_enabled, short_apply
 from .double_backward import DoubleBackward, is_tensor_input, placeholders_of, rng_state
 from .errors import AotError
 from .observe import is_observed, report
 from .partition import Partition
-from .partition.extract import is_random
+from .partition.extract import is_grad_mode_read, is_random
 from .schemas import GraphMetadata, JointGraph
 from .trace.rules import is_dense
 from .wrappers import mutation
@@ -292,7 +292,12 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     if any(is_random(n) for n in joint.graph.nodes):
         source.names["rng_state"] = rng_state
         source.add(1, "ctx.rng = rng_state(args)")
-    source.add(1, "outs = fw(*args)")
+    if any(is_grad_mode_read(n) for n in joint.graph.nodes):
+        source.names.update(below_autograd=below_autograd, enable_grad=torch.enable_grad)
+        source.add(1, "with below_autograd(), enable_grad():")
+        source.add(2, "outs = fw(*args)")
+    else:
+        source.add(1, "outs = fw(*args)")
     tensors = [v for v in parts.saved if v.is_tensor]
     sizes = [v for v in parts.saved if not v.is_tensor]
 

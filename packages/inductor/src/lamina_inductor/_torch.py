@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+below_autograd = torch._C._AutoDispatchBelowAutograd  # guard: kernels run without autograd and without view tracking
+
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """How many owners a storage has: tells whether results of a CUDA graph are still held by someone."""

@@ -26,10 +26,10 @@ INCLUDE = Path(__file__).parent / "include"
 
 BASE_FLAGS = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
-    "-Wno-psabi", "-Wno-attributes",
+    "-fno-exceptions", "-Wno-psabi", "-Wno-attributes",
 )  # fmt: skip
 """Flags of every unit. `-ffp-contract=off`: eager rounds after every operator. No -ffast-math: NaN, infinities and
-signed zeros count."""
+signed zeros count. -fno-exceptions: generated code throws nothing and calls only C, which keeps landing pads out."""
 
 _LEVEL_FLAGS = {
     "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c", "-mbmi2"),

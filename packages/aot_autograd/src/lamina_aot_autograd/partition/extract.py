@@ -108,6 +108,16 @@ def is_random(node: fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
+# Ops whose kernels keep what their backward needs only while gradient mode is on. A custom autograd function runs its
+# forward with it off.
+GRAD_MODE_OPS = frozenset({"aten::mkldnn_rnn_layer"})
+
+
+def is_grad_mode_read(node: fx.Node) -> bool:
+    """True for ops whose kernels look at the gradient mode."""
+    return isinstance(node.target, OpOverload) and node.target._schema.name in GRAD_MODE_OPS
+
+
 def extract(
     joint: JointGraph,
     saved: Iterable[fx.Node],

@@ -76,6 +76,8 @@ class CppTarget:
         else:
             sources = [head + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
         units = [build_cache.Unit(s) for s in sources]
+        if not in_wrapper:
+            units[0] = build_cache.Unit(sources[0], extra=wrapper.flags)
         libraries = [build_cache.load(p) for p in cache.build_all(units, configured=cxx, jobs=jobs)]
         addresses: list[int] = []
         if not in_wrapper:

@@ -278,9 +278,8 @@ def build_native(
 
     wrapper = write_wrapper(program, kernel_text)
     source = _HEAD + "\n".join(functors) + wrapper.source
-    library = build_cache.load(
-        build_cache.shared_cache(cache_dir).build_all([build_cache.Unit(source)], configured=cxx, jobs=1)[0]
-    )
+    unit = build_cache.Unit(source, extra=wrapper.flags)
+    library = build_cache.load(build_cache.shared_cache(cache_dir).build_all([unit], configured=cxx, jobs=1)[0])
     keep.append(library)
     int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
     tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}

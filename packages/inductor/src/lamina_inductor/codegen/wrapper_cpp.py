@@ -22,6 +22,7 @@ from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code
 
 _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
+_LONG_RETURNS = 64
 
 
 @dataclass
@@ -35,6 +36,12 @@ class WrapperText:
     routes: list[tuple[str, str, str]] = field(default_factory=list)
     releases_gil: bool = False
     includes_kernels: bool = False  # uses lamina.h: small matrix products are written inline
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Compiler flags of the unit. Every early return cleans up every owner: optimising a long function of that
+        shape takes minutes and gains nothing, since its time is spent in the calls."""
+        return ("-O0",) if not self.includes_kernels and self.source.count("return 1;") > _LONG_RETURNS else ()
 
 
 class _Writer(Names):
@@ -151,10 +158,12 @@ class _Writer(Names):
             else:
                 self.put(f"Arena arena_({program.arena_bytes}); char* const arena = (char*)arena_.p;")
                 self.put('if (!arena) { f->error_kind = "MemoryError", f->error_text = "the intermediates do not fit into memory"; return 1; }')  # noqa: E501
-        for d in program.buffers.values():
-            if d.kind in ("input", "constant"):
-                continue
-            self.put(f"Tensor m_{_c(d.name)}, h_{_c(d.name)}; char* p_{_c(d.name)} = nullptr; (void)p_{_c(d.name)};")
+        made = [d for d in program.buffers.values() if d.kind not in ("input", "constant")]
+        if made:  # one array: one loop cleans up at each return
+            self.put(f"Tensor owners[{2 * len(made)}];")
+        for k, d in enumerate(made):
+            owners = f"&m_{_c(d.name)} = owners[{2 * k}], &h_{_c(d.name)} = owners[{2 * k + 1}]"
+            self.put(f"Tensor {owners}; (void)m_{_c(d.name)}, (void)h_{_c(d.name)}; char* p_{_c(d.name)} = nullptr; (void)p_{_c(d.name)};")  # noqa: E501
             if d.arena is not None:
                 self.put(f"p_{_c(d.name)} = arena + {d.arena};")
                 self.has_pointer.add(d.name)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .._torch import below_autograd
 from ..index import Expr
 from ..ir.program import BufferRef, ExternCall
 
@@ -209,6 +210,15 @@ def _dispatcher(call: ExternCall, names: Names, outs: list[str | None]) -> list[
     return lines
 
 
+# Kernels that keep what their backward needs only while gradient mode is on.
+_GRAD_MODE_OPS = frozenset({"aten::mkldnn_rnn_layer"})
+
+
+def is_grad_mode_read(target: Any) -> bool:
+    """True for ops whose kernels look at the gradient mode: they run below autograd with it on."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.name in _GRAD_MODE_OPS
+
+
 def python_call(call: ExternCall) -> tuple[Callable, list[BufferRef], list[Expr]]:
     """A function of (list of tensors, list of ints) that makes the call, and what to pass."""
     tensors: list[BufferRef] = []
@@ -235,13 +245,14 @@ def python_call(call: ExternCall) -> tuple[Callable, list[BufferRef], list[Expr]
     args = [plan(a) for a in call.args]
     kwargs = {k: plan(v) for k, v in call.kwargs.items()}
     target, scalars = call.target, dict(call.scalars)
+    keeps_state = is_grad_mode_read(target)
     out_form = getattr(getattr(target, "overloadpacket", None), "out", None) if call.out else None
     out_plan = plan(BufferRef(call.outputs[0])) if call.out and call.outputs[0] is not None else None
 
     def run(t: list, i: list) -> list:
         a = [p(t, i) for p in args]
         k = {n: p(t, i) for n, p in kwargs.items()}
-        with torch.no_grad():
+        with torch.set_grad_enabled(keeps_state):
             if out_plan is not None:
                 out = out_plan(t, i)
                 if out_form is not None:
@@ -257,6 +268,13 @@ def python_call(call: ExternCall) -> tuple[Callable, list[BufferRef], list[Expr]
         for r in result if isinstance(result, (list, tuple)) else (result,):
             flat.extend(r) if isinstance(r, (list, tuple)) else flat.append(r)
         return flat
+
+    if is_grad_mode_read(target):
+        inner = run
+
+        def run(t: list, i: list) -> list:
+            with below_autograd():
+                return inner(t, i)
 
     run.__name__ = str(target)
     _ = scalars
@@ -280,7 +298,9 @@ def plan_extern(call: ExternCall, names: Names, outs: list[str | None], out_hand
                 return ExternPlan("shim", lines)
             except NoRoute as e:
                 reasons.append(f"shim: {e}")
-        if out_handle is None:
+        if is_grad_mode_read(call.target):
+            reasons.append("the kernel looks at the gradient mode")
+        elif out_handle is None:
             try:
                 return ExternPlan("dispatcher", _dispatcher(call, names, outs), why="; ".join(reasons))
             except NoRoute as e:

@@ -51,8 +51,8 @@ struct Tensor {  // owns one handle
   void* h = nullptr;
   Tensor() = default;
   Tensor(const Tensor&) = delete;
-  ~Tensor() { reset(); }
-  void reset() {
+  __attribute__((noinline)) ~Tensor() { reset(); }  // out of line: a graph has many of these
+  __attribute__((noinline)) void reset() {
     if (h) aoti_torch_delete_tensor_object(h);
     h = nullptr;
   }
