@@ -112,6 +112,8 @@ class OutputGraph:
         """Tracker of a tensor that comes from outside; becomes a graph input when a node uses it."""
         from .variables.tensor import TensorVariable
 
+        if value.layout is not torch.strided or value.is_nested:
+            raise GraphBreak("sparse_or_nested", value=source.name, layout=str(value.layout))
         dims = self.frame_state.symbolic_dims(source, value) if self.frame_state is not None else ()
         try:
             if dims and value.layout is torch.strided:

@@ -6,6 +6,7 @@ traced program itself stored; classes made inside the region have nothing but th
 
 from __future__ import annotations
 
+import collections
 import types
 from typing import Any
 
@@ -278,6 +279,11 @@ def generic_getattr(tx: Any, obj: VariableTracker, name: str) -> VariableTracker
     if found is not None:
         return bind(tx, found, obj, _class_for(tx, obj, found))
     if obj.source is not None and name not in getattr(obj, "attrs", ()):
+        real = getattr(obj, "real", None)
+        if isinstance(real, collections.OrderedDict) and name in real.__dict__:
+            from ..source import AttrSource
+
+            return tx.lazy(real.__dict__[name], AttrSource(obj.source, name))
         tx.output.guard(obj.source, "NO_ATTR", name)
     raise_attribute_error(tx, obj, name)
 
@@ -303,6 +309,8 @@ def generic_setattr(tx: Any, obj: VariableTracker, name: str, value: VariableTra
     if found is not None and descriptor_set(tx, found, obj, value):
         return
     if not hasattr(obj, "store_attr"):
+        if found is None and obj.python_type().__dictoffset__:
+            tx.graph_break("side_effect", operation=f"attribute {name} stored on a {obj.python_type().__name__}")
         if found is None:
             text = f"'{obj.python_type().__name__}' object has no attribute '{name}'"
         else:

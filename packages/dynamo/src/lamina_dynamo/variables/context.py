@@ -71,7 +71,10 @@ class ContextVariable(VariableTracker):
         if name == "__class__" and isinstance(self.cls, type):
             return tx.wrap(self.cls, None)
         if name in ("mode", "prev") and self.value is not None and hasattr(self.value, name):
-            return tx.const(getattr(self.value, name))
+            from ..source import AttrSource
+
+            found = getattr(self.value, name)
+            return tx.wrap(found, AttrSource(self.source, name) if self.source is not None else None)
         if isinstance(self.cls, type) and not hasattr(self.cls, name):
             tx.raise_exception(AttributeError, f"'{self.describe()}' object has no attribute '{name}'")
         raise GraphBreak("context_manager", type=self.describe(), attribute=name)

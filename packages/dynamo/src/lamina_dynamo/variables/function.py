@@ -948,6 +948,9 @@ def wrap_property(tx: Any, value: Any, source: Any) -> VariableTracker:
     return PropertyVariable(parts, None, source)
 
 
+_NAMESPACES_OF_TORCH = frozenset({"torch._VF", "torch._ops", "torch._classes"})
+
+
 class PyModuleVariable(VariableTracker):
     """A Python module: attributes are read through it with guards."""
 
@@ -994,6 +997,12 @@ class PyModuleVariable(VariableTracker):
             return tx.wrap(self.value.__dict__[name], source)
         if name == "__class__":
             return self.class_vt(tx)
+        if type(self.value).__module__ in _NAMESPACES_OF_TORCH:
+            # torch._VF, torch.ops: what a name means there never changes
+            try:
+                return tx.wrap(getattr(self.value, name), None)
+            except AttributeError:
+                raise_attribute_error(tx, self, name)
         getattr_ = self.value.__dict__.get("__getattr__")
         if getattr_ is not None:
             source = None if self.source is None else AttrSource(self.source, "__getattr__")
@@ -1021,6 +1030,11 @@ class PyModuleVariable(VariableTracker):
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.load_global_alias("module", self.value)
+
+
+@wraps_if(lambda v: isinstance(v, types.ModuleType), priority=30)
+def wrap_module_of_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
+    return wrap_module(tx, value, source)
 
 
 @wraps_type(types.ModuleType)
