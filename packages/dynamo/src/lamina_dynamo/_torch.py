@@ -89,6 +89,11 @@ set_grad_enabled = torch._C._set_grad_enabled
 enter_autocast = torch.amp.autocast_mode._enter_autocast
 exit_autocast = torch.amp.autocast_mode._exit_autocast
 
+# The control-flow operator without a public name; captured as a node over two bodies.
+while_loop = getattr(getattr(getattr(torch, "_higher_order_ops", None), "while_loop", None), "while_loop", None) or getattr(
+    getattr(torch, "_higher_order_ops", None), "while_loop", None
+)
+
 
 def library_folder() -> str:
     """Folder of libtorch_cpu and libc10, whose exported functions the guard program calls."""

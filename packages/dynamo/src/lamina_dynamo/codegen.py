@@ -227,6 +227,7 @@ class Codegen:
 
     def graph_output(self, node: Any) -> None:
         """Push the value of a graph node."""
+        self.output.check_node(node)
         name = self.graph_outputs.get(node)
         if name is None:
             name = self.graph_outputs[node] = self.new_temp("o")

@@ -56,6 +56,7 @@ _kind(
 )
 _kind("torch_unsupported", "This torch function cannot be part of a graph.", _REWRITE)
 _kind("autograd_call", "Autograd is asked to run inside the region.", "Call backward() outside the compiled function.")
+_kind("higher_order", "The function given to this torch call cannot be a graph of its own.", _REWRITE)
 _kind("tensor_attribute", "This tensor attribute cannot be followed.", _REWRITE)
 _kind("tensor_subclass", "A tensor subclass that capture has no model of.", _REWRITE)
 _kind("sparse_or_nested", "Sparse and nested tensors are left to eager.", "Use strided tensors in the compiled region.")

@@ -28,7 +28,12 @@ class OutputGraph:
         self.decisions = decisions
         self.config = config
         self.frame_state = frame_state
-        self.graph = torch.fx.Graph()
+        self.graph: torch.fx.Graph = torch.fx.Graph()
+        self.root_graph = self.graph
+        # Graphs of bodies that are closed, and the ones being translated: the decision to take back if a tensor of a
+        # body turns up outside it.
+        self.bodies: dict[torch.fx.Graph, Any] = {}
+        self.body_marks: list[Any] = []
         self.module_attributes: dict[str, Any] = {}
         self.inputs: list[tuple[torch.fx.Node, Any, Any]] = []
         self.guards: list[Guard] = []
@@ -130,7 +135,7 @@ class OutputGraph:
 
     def input_node(self, vt: Any) -> torch.fx.Node:
         """The placeholder of an outside tensor or number, made on first use."""
-        graph = self.graph
+        graph = self.root_graph
         name = _identifier(vt.source.name)
         previous = self.inputs[-1][0] if self.inputs else None
         if previous is not None:
@@ -164,9 +169,15 @@ class OutputGraph:
         fx_kwargs = {k: a.as_proxy() for k, a in kwargs.items()} if kwargs else {}
         return self.create_node(op, target, fx_args, fx_kwargs)
 
-    def create_node(self, op: str, target: Any, fx_args: tuple[Any, ...], fx_kwargs: dict[str, Any]) -> VariableTracker:
+    def create_node(
+        self, op: str, target: Any, fx_args: tuple[Any, ...], fx_kwargs: dict[str, Any], impure: bool = False
+    ) -> VariableTracker:
         """As ``create_call``, for arguments that are graph arguments already."""
+        if self.bodies:
+            torch.fx.map_arg((fx_args, fx_kwargs), self.check_node)
+        given = impure
         result, impure = self.run_fake(op, target, fx_args, fx_kwargs)
+        impure = impure or given
         if fakes.Effects.read:
             fx_args, fx_kwargs = self._with_numbers(op, target, fx_args, fx_kwargs, result)
         if not impure:
@@ -186,6 +197,16 @@ class OutputGraph:
         if impure:
             meta["impure"] = True
         return self.wrap_result(node, result)
+
+    def check_node(self, node: torch.fx.Node) -> torch.fx.Node:
+        """``node``, unless it belongs to a body that is closed: then that body cannot be a graph of its own."""
+        mark = self.bodies.get(node.graph)
+        if mark is not None:
+            from .translator.base import RestartTranslation
+
+            self.decisions[mark] = True
+            raise RestartTranslation
+        return node
 
     def run_fake(self, op: str, target: Any, fx_args: Any, fx_kwargs: Any) -> tuple[Any, bool]:
         real_args = [_value(a) for a in fx_args]

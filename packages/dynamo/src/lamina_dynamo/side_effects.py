@@ -37,6 +37,7 @@ class SideEffects:
         #: whether `drain` is at work
         self.draining = False
         self._cyclic: set[int] = set()
+        self.changes = 0
 
     # -- recording ----------------------------------------------------------------------------------------------
 
@@ -44,7 +45,12 @@ class SideEffects:
         """Called before the contents of `vt` change."""
         owner = getattr(vt, "owner", None)
         if vt.source is not None or owner is not None and owner.source is not None:
+            self.changes += 1
             self.modified.setdefault(vt, None)
+
+    def state_of_changes(self) -> tuple[int, ...]:
+        """Grows with each change that the program makes to something that exists already."""
+        return (self.changes, len(self.global_stores), len(self.calls), len(self.class_attrs))
 
     def is_modified(self, vt: VariableTracker) -> bool:
         return vt in self.modified

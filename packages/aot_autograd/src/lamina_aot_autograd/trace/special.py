@@ -39,6 +39,19 @@ def _reads_a_value(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     raise DataDependentError(f"{func} reads the value of a tensor")
 
 
+@_special("_to_copy.default", "clone.default", "detach.default")
+def _number(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Functional transforms unpack a scalar operand to a Python number before they convert it: a 0-dim tensor then."""
+    value = args[0]
+    if isinstance(value, torch.Tensor) or not isinstance(value, (bool, int, float, complex)):
+        return NotImplemented
+    natural = torch.result_type(torch.empty((), dtype=torch.bool, device="meta"), value)
+    if isinstance(value, (float, complex)):
+        natural = torch.float64 if isinstance(value, float) else torch.complex128
+    device = kwargs.get("device") or torch.device("cpu")
+    return aten.full.default([], value, dtype=kwargs.get("dtype") or natural, device=device)
+
+
 @_special("set_", "resize_", "resize_as_", "requires_grad_", "rename_", "_resize_output_", "set_data")
 def _changes_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     raise UnsupportedError(f"{func} changes the storage of a tensor")

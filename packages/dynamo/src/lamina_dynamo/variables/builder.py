@@ -51,6 +51,7 @@ ROW_MODULES = (
     "module",
     "context",
     "autograd",
+    "transforms",
     "symint",
     "surface",
 )

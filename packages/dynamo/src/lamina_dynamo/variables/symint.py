@@ -111,10 +111,10 @@ class SizeNumberVariable(SymNumberVariable):
         self.dim = dim
 
     def as_proxy(self) -> Any:
-        if self.node is None:
-            from .context import current_output
+        from .context import current_output
 
-            output = current_output()
+        output = current_output()
+        if self.node is None or self.node.graph is not output.graph:
             node = output.graph.create_node("call_method", "size", (self.owner.as_proxy(), self.dim), {})
             node.meta["val"] = self.fake
             node.meta["stack_trace"] = output.current_tx.stack_trace()
