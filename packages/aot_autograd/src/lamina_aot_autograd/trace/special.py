@@ -52,6 +52,13 @@ def _number(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     return aten.full.default([], value, dtype=kwargs.get("dtype") or natural, device=device)
 
 
+@_special("_efficientzerotensor")
+def _zeros_without_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Zeros of derivatives that have no memory: generated code needs some."""
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    return aten.full.default(list(args[0]), 0, dtype=dtype, device=kwargs.get("device") or torch.device("cpu"))
+
+
 @_special("set_", "resize_", "resize_as_", "requires_grad_", "rename_", "_resize_output_", "set_data")
 def _changes_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     raise UnsupportedError(f"{func} changes the storage of a tensor")
