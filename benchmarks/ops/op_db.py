@@ -158,7 +158,8 @@ def compare(got: Any, want: Any, name: str, what: str, scale: float = 1.0) -> st
     if isinstance(want, torch.Tensor) != isinstance(got, torch.Tensor):
         return f"{what}: {type(got).__name__}, eager {type(want).__name__}"
     if not isinstance(want, torch.Tensor):
-        return None if got == want or got != got or any(u in name for u in UNSPECIFIED) else f"{what}: {got}, eager {want}"
+        free = any(u in name for u in UNSPECIFIED)
+        return None if got == want or got != got or free else f"{what}: {got}, eager {want}"
     if got.dtype is not want.dtype:
         return f"{what}: dtype {got.dtype}, eager {want.dtype}"
     if got.shape != want.shape:
@@ -433,12 +434,16 @@ def table(paths: list[str]) -> None:
             row = json.loads(line)
             rows[row["key"]] = row
     failing = {k: r for k, r in sorted(rows.items()) if r["problems"]}
-    kinds = Counter("module" if k.startswith("module ") else "errors" if k.startswith("errors ") else "operator" for k in rows)
+    kinds = Counter(
+        "module" if k.startswith("module ") else "errors" if k.startswith("errors ") else "operator" for k in rows
+    )
     passed, wrong = sum(r["passed"] for r in rows.values()), sum(len(r["problems"]) for r in rows.values())
     lines = [
         "# Operator and module samples through lamina.compile", "",
-        f"torch {torch.__version__}, CPU. " + ", ".join(f"{n} {k}{'' if k == 'errors' else 's'}" for k, n in kinds.items())
-        + f"; samples passed {passed}, wrong {wrong}; rows without a problem {len(rows) - len(failing)} of {len(rows)}.",
+        f"torch {torch.__version__}, CPU. "
+        + ", ".join(f"{n} {k}{'' if k == 'errors' else 's'}" for k, n in kinds.items())
+        + f"; samples passed {passed}, wrong {wrong}; "
+        + f"rows without a problem {len(rows) - len(failing)} of {len(rows)}.",
         "", "Made by `python -m benchmarks.ops.op_db`. Rows with problems:", "",
         "| row | passed | wrong | first problem |", "|---|---|---|---|",
     ]  # fmt: skip

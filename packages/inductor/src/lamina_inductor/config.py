@@ -71,6 +71,11 @@ def compiler_environment() -> dict[str, str]:
     return {**os.environ, "LC_ALL": "C"}
 
 
+def worker_environment() -> dict[str, str]:
+    """The environment of a process that compiles kernels: it sees no device, so that it takes no device memory."""
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+
+
 def key_fields(config: Config) -> tuple[tuple[str, Any], ...]:
     """The settings that change generated code."""
     return tuple((f.name, getattr(config, f.name)) for f in fields(Config) if f.metadata["key"])

@@ -522,7 +522,8 @@ class GraphLowering:
             ExternNode(
                 len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars),
                 tuple(binds),
-                (node.name,), not binds and can_write_into(callee, val), reason=dict(self.reasons[-1:]).get(node.name, "extern"),
+                (node.name,), not binds and can_write_into(callee, val),
+                reason=dict(self.reasons[-1:]).get(node.name, "extern"),
             )
         )  # fmt: skip
         return out

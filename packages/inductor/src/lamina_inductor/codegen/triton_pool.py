@@ -18,6 +18,7 @@ import sys
 import threading
 from typing import Any
 
+from .. import config
 from ..errors import TargetError
 
 MAX_WORKERS = 12
@@ -28,14 +29,13 @@ class Worker:
 
     def __init__(self) -> None:
         folder = pathlib.Path(__file__).parent
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         self.process = subprocess.Popen(
             [sys.executable, str(folder / "triton_worker.py"), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=env,
+            env=config.worker_environment(),
         )
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
