@@ -33,6 +33,8 @@ def positional(call: Callable[..., Any]) -> Callable[..., Any]:
     """A positional callable from whatever a compiler returned, by the shortest way."""
     direct = getattr(call, "unboxed", None)
     if direct is not None:
+        while (inner := getattr(direct, "unboxed", None)) is not None:
+            direct = inner
         return direct
     if is_boxed(call):
         return lambda *args: call(list(args))

@@ -361,7 +361,8 @@ class Translation:
             raise BackendCompilerFailed(
                 "backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable")
             )
-        fn = getattr(fn, "unboxed", fn)
+        while (inner := getattr(fn, "unboxed", None)) is not None:  # down to what has nothing to add any more
+            fn = inner
         if output.sets_state:
             fn = state_restoring(fn)
         return [gm], [fn], cg.graph_call(disabled(fn), output.inputs)
