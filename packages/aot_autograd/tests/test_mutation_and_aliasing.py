@@ -376,3 +376,43 @@ def test_scalar_power_in_place(h):
         return (y,)
 
     h.compare(fn, lambda: [leaf(4)])
+
+
+def test_writes_to_elements_that_share_memory_are_left_to_eager(h):
+    def through_expand(x):
+        y = (x * 1).expand(3, 4)
+        y[0].mul_(2)
+        y[1].add_(3)
+        return (y + 1,)
+
+    def to_the_input(x):
+        x[0].mul_(2)
+        x[1].add_(3)
+        return (x + 1,)
+
+    def through_windows(x):
+        y = torch.as_strided(x * 1, (3, 2), (1, 1))
+        y.mul_(2)
+        return (y + 1,)
+
+    h.compare(through_expand, lambda: [leaf(1, 4, grad=False)], reason="share memory")
+    h.compare(to_the_input, lambda: [leaf(1, 4, grad=False).expand(3, 4)], reason="share memory")
+    h.compare(through_windows, lambda: [leaf(4, grad=False)], reason="share memory")
+
+
+def test_strides_of_size_one_dimensions(h):
+    def fn(x):
+        return x * 2, x + x, 1 - x, x > 0, torch.maximum(x, x), x.neg()
+
+    h.compare(fn, lambda: [leaf(1, 7, grad=False).t()])
+    h.compare(fn, lambda: [leaf(2, 1, 3, grad=False).transpose(0, 1)])
+
+
+def test_forward_works_where_backward_would_raise(h):
+    def fn(x):
+        y = torch.tanh(x)
+        z = y * 2
+        y.mul_(3)
+        return y, z
+
+    h.compare(fn, lambda: [leaf(3)], reason="overwritten", gradients=False)

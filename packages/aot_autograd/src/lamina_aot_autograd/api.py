@@ -10,7 +10,7 @@ import torch.fx as fx
 
 from . import config, printing
 from ._torch import is_any_autocast_enabled, storage_address
-from .errors import TraceError
+from .errors import TraceError, UnsupportedError
 from .interpret import needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
@@ -18,7 +18,7 @@ from .partition import Partition, partition
 from .runtime import build_inference, build_training, compile_with
 from .schemas import JointGraph
 from .wrappers.boxing import run_eagerly
-from .wrappers.dedup import AliasGroup, find_groups, shared_storages
+from .wrappers.dedup import AliasGroup, find_groups, overlaps_itself, shared_storages
 
 __all__ = ["aot_compile", "partition", "trace_joint"]
 
@@ -155,6 +155,8 @@ class _Entries:
         groups: list[AliasGroup] = []
         joint = self._trace(examples, ())
         self._note_mutated(joint)
+        if any(overlaps_itself(examples[i]) for i in self.mutated):
+            raise UnsupportedError("a write to an input whose elements share memory with each other")
         if self.mutated and shared_storages(examples):
             groups = find_groups(examples, self.mutated)
             if groups:

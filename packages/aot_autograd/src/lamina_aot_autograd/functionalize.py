@@ -237,10 +237,7 @@ def _put_expand(emit: Callable, step: ViewStep, parent: Any, value: Any, args: t
     if extra == 0 and tuple(step.shape) == tuple(step.parent_shape):
         return value, _strides_of(value)
     if any(size > 1 for size in step.shape[:extra]) or tuple(step.shape[extra:]) != tuple(step.parent_shape):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-            "location. Please clone() the tensor before performing the operation."
-        )
+        raise UnsupportedError("a write to a tensor whose elements share memory with each other")  # eager may refuse
     return _put_reshape(emit, step, parent, value, args, kwargs)
 
 
@@ -260,6 +257,10 @@ _INVERSES[aten.diagonal.default] = _scatter(aten.diagonal_scatter.default)
 
 @_inverse(aten.as_strided.default)
 def _put_as_strided(emit: Callable, step: ViewStep, parent: Any, value: Any, args: tuple, kwargs: dict) -> tuple:
+    from .wrappers.dedup import strides_overlap
+
+    if strides_overlap(step.shape, step.stride):
+        raise UnsupportedError("a write to a tensor whose elements share memory with each other")
     strides = tuple(parent.meta["val"].stride())
     node = emit(
         aten.as_strided_scatter.default,

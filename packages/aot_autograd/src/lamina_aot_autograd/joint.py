@@ -290,9 +290,15 @@ class _Trace:
             grad_outputs.append(root)
         _move_placeholders_first(self.graph)
         with DisableAutocast(), tracer:
-            results = run_backward(
-                tuple(tensors[i] for i in tangents), tuple(grad_outputs), tuple(self.leaves[i] for i in grad_inputs)
-            )
+            try:
+                results = run_backward(
+                    tuple(tensors[i] for i in tangents), tuple(grad_outputs), tuple(self.leaves[i] for i in grad_inputs)
+                )
+            except RuntimeError as error:
+                if "modified by an inplace operation" not in str(error):
+                    raise
+                # the program's own mistake, and no mistake at all if it never calls backward
+                raise UnsupportedError("a tensor that the backward needs is overwritten") from error
         return [None if grad is None else tracer.lower(grad) for grad in results]
 
 

@@ -186,7 +186,7 @@ class _Run:
             want = x.meta.get("val")
             if x.op == "call_function" and want is not None:
                 got = self.laid_out(got, want, exact=True)
-                if (id(got) in taken or _is_alias(got.row)) and not _makes_alias(x.target):
+                if (id(got) in taken or _is_alias(got.row)) and not _makes_alias(x):
                     got = self.copied(got)
             taken.add(id(got))
             return got
@@ -384,10 +384,13 @@ def _has_effects(target: Any) -> bool:
     return not schema.returns or target.namespace not in ("aten", "prims")
 
 
-def _makes_alias(target: Any) -> bool:
-    schema = getattr(target, "_schema", None)
+def _makes_alias(node: fx.Node) -> bool:
+    """Does eager's op return views? An item is what the op that made the tuple returns."""
+    while node.target is _getitem and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    schema = getattr(node.target, "_schema", None)
     if schema is None:
-        return target is _getitem
+        return False
     return any(r.alias_info is not None for r in schema.returns)
 
 

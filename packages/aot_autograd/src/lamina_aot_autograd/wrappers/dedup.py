@@ -77,6 +77,26 @@ def shared_storages(args: Sequence[Any]) -> list[list[int]]:
     return groups
 
 
+def overlaps_itself(t: Any) -> bool:
+    """May two elements of a tensor share memory?"""
+    return strides_overlap(t.shape, t.stride())
+
+
+def strides_overlap(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """May two elements share memory? Always True where they do; symbolic sizes are judged by strides of 0 alone."""
+    pairs = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    if any(type(n) is not int for pair in pairs for n in pair):
+        return any(type(stride) is int and stride == 0 for stride, _ in pairs)
+    if any(size == 0 for _, size in pairs):
+        return False
+    reach = 0  # of the dimensions so far, in elements
+    for stride, size in sorted(pairs):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
 def _overlapping(args: Sequence[Any], members: list[int]) -> list[list[int]]:
     spans = sorted((span_of(args[i]), i) for i in members)
     groups: list[list[int]] = []
