@@ -19,7 +19,8 @@ ROOT = pathlib.Path(__file__).parent.resolve()
 STATE = ROOT / ".nox"
 # The one place that pins torch for these sessions; the packages themselves accept 2.11 to 2.14.
 TORCH = os.environ.get("LAMINA_NOX_TORCH", "torch==2.13.0")
-BASE = [TORCH, "numpy", "hatchling>=1.20", "setuptools", "pytest>=8", "pytest-xdist", "pytest-timeout", "hypothesis"]
+BASE = [TORCH, "numpy", "hatchling>=1.20", "setuptools", "pytest>=8", "pytest-xdist", "pytest-timeout", "hypothesis",
+        "expecttest"]  # torch.testing._internal imports it
 PACKAGES = ["dynamo", "aot_autograd", "primtorch", "inductor", "compile_api"]
 EXTRAS = {
     "demo": ["scikit-learn", "matplotlib"],

@@ -1,5 +1,5 @@
 """The frame evaluation hook by itself, without torch: ``python tests/native_check.py`` on any supported CPython after
-``hatch_build.py``.
+``hatch_build.py``; another folder that has the extension may be named as argument.
 
 The stand-in compiler turns the constant 42 into 1042.
 """
@@ -14,11 +14,12 @@ import sysconfig
 import threading
 import weakref
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "lamina_dynamo")
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "lamina_dynamo")
 
 
 def load():
-    path = os.path.join(FOLDER, "_eval_frame" + sysconfig.get_config_var("EXT_SUFFIX"))
+    folder = sys.argv[1] if len(sys.argv) > 1 else SOURCE
+    path = os.path.join(folder, "_eval_frame" + sysconfig.get_config_var("EXT_SUFFIX"))
     spec = importlib.util.spec_from_file_location("_eval_frame", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
