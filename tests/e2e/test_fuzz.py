@@ -187,7 +187,8 @@ class Writer:
 
     def _factory(self, a, b, t, dim, number, new):
         return f"{new} = " + self.pick((
-            f"torch.ones_like({a})", f"torch.arange({a}.numel()).reshape({a}.shape) * {a}", f"torch.full((3, 4), {number})",
+            f"torch.ones_like({a})", f"torch.arange({a}.numel()).reshape({a}.shape) * {a}",
+            f"torch.full((3, 4), {number})",
             f"{a}.new_zeros(4)", f"torch.tril({a})", f"torch.eye(4) + {a}",
         ))  # fmt: skip
 

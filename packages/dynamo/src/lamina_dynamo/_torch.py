@@ -90,8 +90,9 @@ enter_autocast = torch.amp.autocast_mode._enter_autocast
 exit_autocast = torch.amp.autocast_mode._exit_autocast
 
 # The control-flow operator without a public name; captured as a node over two bodies.
-while_loop = getattr(getattr(getattr(torch, "_higher_order_ops", None), "while_loop", None), "while_loop", None) or getattr(
-    getattr(torch, "_higher_order_ops", None), "while_loop", None
+_operators = getattr(torch, "_higher_order_ops", None)
+while_loop = getattr(getattr(_operators, "while_loop", None), "while_loop", None) or getattr(
+    _operators, "while_loop", None
 )
 
 

@@ -67,7 +67,9 @@ def call_jvp(body: Body, count: int, results: int, *inputs: Any) -> tuple[Any, .
     return (*values, *derivatives, *more)
 
 
-def call_cond(predicate: Any, true_body: Body, false_body: Body, true_inputs: Any, false_inputs: Any) -> tuple[Any, ...]:
+def call_cond(
+    predicate: Any, true_body: Body, false_body: Body, true_inputs: Any, false_inputs: Any
+) -> tuple[Any, ...]:
     """One of two bodies."""
     return tuple(true_body(*true_inputs) if predicate else false_body(*false_inputs))
 

@@ -76,7 +76,7 @@ class TransformedVariable(VariableTracker):
         codegen.call_kw(1 + len(self.options), tuple(names[: len(self.options)]))
 
 
-# -- vmap ---------------------------------------------------------------------------------------------------------------
+# -- vmap --------------------------------------------------------------------------------------------------------------
 
 
 def _spread(tx: Any, dims: VariableTracker, value: VariableTracker) -> list[int | None]:
@@ -148,7 +148,7 @@ def _call_vmap(
     return rebuild(tx, result, values)
 
 
-# -- derivatives --------------------------------------------------------------------------------------------------------
+# -- derivatives -------------------------------------------------------------------------------------------------------
 
 
 def _argument_numbers(options: VariableTracker) -> tuple[bool, list[int]]:
@@ -389,7 +389,7 @@ def _jvp(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker
     return TupleVariable(out)
 
 
-# -- control flow -------------------------------------------------------------------------------------------------------
+# -- control flow ------------------------------------------------------------------------------------------------------
 
 
 def _same_results(a: Any, b: Any) -> bool:
@@ -461,7 +461,7 @@ def _while_loop(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variable
     return rebuild(tx, TupleVariable(list(body.result.realize().unpack(tx))), flat)
 
 
-# -- checkpoints --------------------------------------------------------------------------------------------------------
+# -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
 @handles(torch.utils.checkpoint.checkpoint)
@@ -486,7 +486,7 @@ def _checkpoint(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variable
     return rebuild(tx, body.result, flat)
 
 
-# -- modules with other parameters ---------------------------------------------------------------------------------------
+# -- modules with other parameters -------------------------------------------------------------------------------------
 
 
 @handles(torch.func.functional_call, torch.nn.utils.stateless.functional_call)
