@@ -25,6 +25,7 @@ _UNIT_COST = 260
 """Ops a unit holds before a new one is begun: about 0.4 s of compile time."""
 
 _KERNEL_HEAD = '#include "lamina.h"\nusing namespace lm;\n'
+_LONG_STEPS = 100  # the wrapper of a longer program is compiled without optimisation: kernels stay out of it
 _GRAPH_HEAD = '#include "lamina_graph.h"\n'
 
 
@@ -53,7 +54,7 @@ class CppTarget:
         module = native(cache_dir, cxx)
         cache = build_cache.shared_cache(cache_dir)
         names, groups = _group_kernels(program.kernels)
-        in_wrapper = len(groups) <= 1
+        in_wrapper = len(groups) == 1 and len(program.steps) <= _LONG_STEPS
         table = {key: k for k, key in enumerate(names)}
 
         def kernel_text(call: KernelCall) -> str:
@@ -65,14 +66,10 @@ class CppTarget:
             "".join(write_kernel(spec, names[spec.key()], toolchain.vector_bytes()) + "\n" for spec in group)
             for group in groups
         ]
-        head = ('#include "lamina.h"\n' if wrapper.includes_kernels or (in_wrapper and groups) else "") + _GRAPH_HEAD
+        head = ('#include "lamina.h"\n' if wrapper.includes_kernels or in_wrapper else "") + _GRAPH_HEAD
         if in_wrapper:
             body = "".join(bodies).replace('extern "C" int ', "static int ")
-            sources = [
-                f"{head}namespace kernels {{\nusing namespace lm;\n{body}}}\n{wrapper.source}"
-                if body
-                else head + wrapper.source
-            ]
+            sources = [f"{head}namespace kernels {{\nusing namespace lm;\n{body}}}\n{wrapper.source}"]
         else:
             sources = [head + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
         units = [build_cache.Unit(s) for s in sources]

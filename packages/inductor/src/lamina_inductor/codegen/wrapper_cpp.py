@@ -23,6 +23,7 @@ from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code
 _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
 _LONG_RETURNS = 64
+_FEW_INLINE = 4  # at least one in so many calls is written inline, or none in a long function
 
 
 @dataclass
@@ -41,7 +42,11 @@ class WrapperText:
     def flags(self) -> tuple[str, ...]:
         """Compiler flags of the unit. Every early return cleans up every owner: optimising a long function of that
         shape takes minutes and gains nothing, since its time is spent in the calls."""
-        return ("-O0",) if not self.includes_kernels and self.source.count("return 1;") > _LONG_RETURNS else ()
+        return ("-O0",) if self.is_long and not self.includes_kernels else ()
+
+    @property
+    def is_long(self) -> bool:
+        return self.source.count("return 1;") > _LONG_RETURNS
 
 
 class _Writer(Names):
@@ -399,8 +404,13 @@ def _c(name: str) -> str:
 def write_wrapper(program: GraphProgram, kernel_text: Callable[[KernelCall], str], lanes: int = 0) -> WrapperText:
     """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel
     call. `lanes`: floats in a
-    vector register, for matrix products that are written inline; 0: none are."""
-    return _Writer(program, kernel_text, lanes).write()
+    vector register, for matrix products that are written inline; 0: none are. A long function with few of them has
+    none either: it could not be compiled quickly then."""
+    text = _Writer(program, kernel_text, lanes).write()
+    inline = sum(1 for _, route, _ in text.routes if route == "inline")
+    if inline and text.is_long and inline * _FEW_INLINE < len(text.routes):
+        return _Writer(program, kernel_text, 0).write()
+    return text
 
 
 __all__ = ["WrapperText", "write_wrapper"]

@@ -1,0 +1,46 @@
+"""The function of a whole graph: how long ones are compiled."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.fx as fx
+
+from lamina_inductor import build_cache, compile_graph
+
+
+def chain(length: int, side: int) -> fx.GraphModule:
+    """``length`` matrix products (side, side), the last one small (2, 4) @ (4, 4)."""
+    graph = fx.Graph()
+    x, small, w = (graph.placeholder(n) for n in ("x", "small", "w"))
+    x.meta["val"] = torch.empty(side, side)
+    small.meta["val"], w.meta["val"] = torch.empty(2, 4), torch.empty(4, 4)
+    y = x
+    for _ in range(length):
+        y = graph.call_function(torch.ops.aten.mm.default, (y, x))
+        y.meta["val"] = torch.empty(side, side)
+    z = graph.call_function(torch.ops.aten.mm.default, (small, w))
+    z.meta["val"] = torch.empty(2, 4)
+    graph.output((y, z))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+@pytest.mark.parametrize("length, optimised", [(3, True), (100, False)])
+def test_long_functions_are_not_optimised(length: int, optimised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    units = []
+    build_all = build_cache.BuildCache.build_all
+
+    def watch(self, given, **options):
+        units.extend(given)
+        return build_all(self, given, **options)
+
+    monkeypatch.setattr(build_cache.BuildCache, "build_all", watch)
+    gm = chain(length, 64)
+    inputs = [torch.randn(64, 64) / 8, torch.randn(2, 4), torch.randn(4, 4)]
+    compiled = compile_graph(gm, target="cpp")
+    y, z = compiled(list(inputs))
+    want_y, want_z = gm(*inputs)
+    torch.testing.assert_close(y, want_y)
+    torch.testing.assert_close(z, want_z)
+    flags = [u.extra for u in units if "lamina_run" in u.source]
+    assert flags == [() if optimised else ("-O0",)]
