@@ -376,6 +376,8 @@ _TORCH_ROOTS = (
 
 
 def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
+    if code.co_argcount == 1 and code.co_varnames[0] == ".0":
+        return False  # a comprehension that eager runs: its only argument is an iterator, which capture cannot advance
     name = f_globals.get("__name__")
     if not isinstance(name, str):
         return True

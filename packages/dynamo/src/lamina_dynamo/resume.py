@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dis
 import sys
+import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
@@ -132,6 +133,21 @@ def origin_of(code: CodeType) -> CodeType:
     return info.origin if info is not None else code
 
 
+# Places where a frame was left with nothing captured before, by the user's code.
+_barren: weakref.WeakKeyDictionary[CodeType, set[int]] = weakref.WeakKeyDictionary()
+
+
+def barren_breaks(code: CodeType, index: int) -> int:
+    """Note that ``code`` was left at instruction ``index`` with nothing captured; at how many places it was so far,
+    its resume functions together."""
+    info = resume_info(code)
+    if info is not None:
+        code, index = info.origin, index - info.shift
+    places = _barren.setdefault(code, set())
+    places.add(index)
+    return len(places)
+
+
 def cell_names(code: CodeType) -> tuple[str, ...]:
     return code.co_cellvars + code.co_freevars
 
@@ -212,7 +228,7 @@ def _entry_code(
         varnames=varnames,
         cellvars=(),
         freevars=free,
-        stacksize=code.co_stacksize + len(slots) + 8,
+        stacksize=code.co_stacksize + len(slots) + (stub_depth(code) if edit is not None else 2),
         co_argcount=len(arguments),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
@@ -452,6 +468,13 @@ def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str]
     for inst in cg.body:
         inst.positions = (line, line, None, None)
     return cg.body
+
+
+def stub_depth(code: CodeType) -> int:
+    """Stack that a stub of ``edit_body`` needs at most, above what the frame had: it pushes all cells, then all
+    locals and stack objects.
+    """
+    return code.co_nlocals + len(cell_names(code)) + code.co_stacksize + 8
 
 
 def continue_code(exit_: FrameExit, next_code: CodeType | None, next_globals: Any) -> CodeType:

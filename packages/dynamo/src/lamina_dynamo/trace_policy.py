@@ -60,6 +60,7 @@ _SKIPPED_MODULES = (
     "ssl",
     "urllib",
     "json.encoder",
+    "numpy",
 )
 
 _FOLLOWED_MODULES = frozenset({"lamina_dynamo.translator.polyfills", "lamina_dynamo.variables.polyfills"})

@@ -19,17 +19,23 @@ from ..resume import (
     HANDLER_SLOT,
     NULL_SLOT,
     FrameExit,
+    barren_breaks,
     call_next_frame,
     cell_names,
     continue_code,
     edit_body,
     emit_state,
     resume_info,
+    stub_depth,
 )
 from ..source import CellContentsSource, ClosureSource, LocalSource
 from .base import RestartTranslation, StopTranslation, Translator
 from .inline import has_blocks
 from .opcodes import Opcodes
+
+# A frame that was left at more places than this with nothing captured computes with something else than tensors (arrays
+# of numpy, files): what is left of it runs in eager. What it calls is still captured.
+_BARREN_BREAKS = 3
 
 _MAX_RESTARTS = 64
 
@@ -264,7 +270,7 @@ class Translation:
             self.code,
             self.prologue() + region + [jump] + body,
             varnames=self.code.co_varnames + tuple(cg.temps) + temps,
-            stacksize=straight_line_depth(region) + self.code.co_stacksize + len(exits[0].slots) + 12,
+            stacksize=straight_line_depth(region) + stub_depth(self.code) + len(exits[0].slots) + 4,
         )
         self.skip_codes([c for c in codes if c is not None])
         self.breaks.append(record)
@@ -283,6 +289,8 @@ class Translation:
 
     def worth_breaking(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> bool:
         """Nothing was captured before the break: is there something to capture after it?"""
+        if barren_breaks(self.code, chain[0].current_instruction.index) > _BARREN_BREAKS:
+            return False
         values = list(self.f_locals.values())
         return any(_has_tensor(x, 2) for x in values)
 

@@ -494,6 +494,22 @@ def _unary(op: Any) -> Callable[..., VariableTracker]:
     return method
 
 
+def _in_place_view(name: str) -> Callable[..., VariableTracker]:
+    """``x.unsqueeze_(0)``: from here on the program's object ``x`` is what ``x.unsqueeze(0)`` gives. Views that were
+    made of it before stay what they are."""
+
+    def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+        if vt.source is not None or (vt.fake.is_leaf and vt.fake.requires_grad):
+            raise GraphBreak("torch_unsupported", target=name + "_", reason="changes an outside tensor's sizes")
+        result = tx.output.create_call("call_method", name, [vt, *args], kwargs)
+        if result is not vt:
+            vt.node, vt.fake = result.node, result.fake
+            vt.fake.vt = vt
+        return vt
+
+    return method
+
+
 def _new_tensor(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
     return tx.output.create_call("call_method", "new_tensor", [vt, *args], kwargs)
 
@@ -537,6 +553,7 @@ METHODS: dict[str, Callable[..., VariableTracker]] = {
     "to_dense": _break("sparse_or_nested"),
     "map_": _break("torch_unsupported"),
     "apply_": _break("torch_unsupported"),
+    **{name + "_": _in_place_view(name) for name in ("unsqueeze", "squeeze", "transpose", "t", "swapaxes", "swapdims")},
     "__neg__": _unary(operator.neg),
     "__invert__": _unary(operator.invert),
     "__abs__": _unary(abs),

@@ -225,9 +225,7 @@ def _call_grad(
     if not isinstance(made.value, TensorVariable):
         raise GraphBreak("higher_order", reason="the function does not return one tensor")
     node = body_node(tx, made.body)
-    values = call_with_body(
-        tx, higher_order.call_grad, [made.body], (node, made.count, *made.inputs(), *made.rest)
-    )
+    values = call_with_body(tx, higher_order.call_grad, [made.body], (node, made.count, *made.inputs(), *made.rest))
     n = made.count
     grads = rebuild(tx, chosen[0] if single else TupleVariable(list(chosen)), values[:n])
     if kind == "grad":
