@@ -6,6 +6,10 @@ from ..index import Expr
 from ..ir.program import Alloc, BufferDecl, ExternCall, Free, KernelCall, Reuse, Step
 
 ALIGN = 64
+KEEP_STEPS = 2  # how long dead memory waits for a kernel that can take it over
+
+# bytes and device -> dead buffers (name, last step they wait for)
+Pool = dict[tuple[int | Expr, str], list[tuple[str, int]]]
 
 
 def bytes_of(decl: BufferDecl) -> int | None:
@@ -39,12 +43,13 @@ def plan_memory(
         if (buffers[x].kind == "temp" or (buffers[x].kind == "input" and x not in pinned)) and x not in arena:
             dying.setdefault(k, []).append(x)
     steps: list[Step] = []
-    pool: dict[tuple[int | Expr, str], list[str]] = {}
+    pool: Pool = {}
     alive = peak = 0
     made: set[str] = set()
     size_of = {x: bytes_of(d) or 0 for x, d in buffers.items()}
     for k, (step, _, writes) in enumerate(calls):
         own = not isinstance(step, ExternCall) or step.out
+        alive -= sum(size_of[x] for x in _free_expired(steps, pool, k))
         for x in writes:
             if x in made or x in arena:
                 continue
@@ -54,7 +59,7 @@ def plan_memory(
                 key = _pool_key(buffers[x])
                 dead = pool.get(key)
                 if dead:
-                    steps.append(Reuse(x, dead.pop()))
+                    steps.append(Reuse(x, dead.pop()[0]))
                     alive -= size_of[x]
                 else:
                     steps.append(Alloc(x))
@@ -62,21 +67,31 @@ def plan_memory(
         steps.append(step)
         for x in dying.get(k, ()):
             decl = buffers[x]
-            wanted = decl.kind == "temp" and x not in pinned and _is_wanted(x, k, calls, buffers, made, arena)
+            # torch's allocator for devices hands freed blocks out again by itself
+            on_cpu = decl.layout.device.type == "cpu"
+            wanted = (
+                on_cpu and decl.kind == "temp" and x not in pinned and _is_wanted(x, k, calls, buffers, made, arena)
+            )
             if wanted:
-                pool.setdefault(_pool_key(decl), []).append(x)
+                pool.setdefault(_pool_key(decl), []).append((x, k + KEEP_STEPS))
             else:
                 steps.append(Free(x))
                 alive -= size_of[x]
     total = max((buffers[x].arena + size_of[x] for x in arena), default=0)  # type: ignore[operator]
     total = -(-total // ALIGN) * ALIGN
-    _free_unused_pool(steps, pool)
+    _free_expired(steps, pool, len(calls) + KEEP_STEPS)
     return steps, total, peak + total
 
 
-def _free_unused_pool(steps: list[Step], pool: dict[tuple[int | Expr, str], list[str]]) -> None:
-    for names in pool.values():
-        steps.extend(Free(x) for x in names)
+def _free_expired(steps: list[Step], pool: Pool, k: int) -> list[str]:
+    """Gives back dead buffers that no kernel has taken over in time (another dead buffer may have served it)."""
+    gone = []
+    for entries in pool.values():
+        for entry in [e for e in entries if e[1] < k]:
+            entries.remove(entry)
+            steps.append(Free(entry[0]))
+            gone.append(entry[0])
+    return gone
 
 
 def _pool_key(decl: BufferDecl) -> tuple[int | Expr, str]:
@@ -96,7 +111,7 @@ def _is_wanted(
 ) -> bool:
     """True if one of the next few kernels can take the memory over (holding it longer would raise the peak)."""
     key = _pool_key(buffers[x])
-    for step, _, writes in calls[k + 1 : k + 3]:
+    for step, _, writes in calls[k + 1 : k + 1 + KEEP_STEPS]:
         if isinstance(step, KernelCall):
             for y in writes:
                 if y not in made and y not in arena and _pool_key(buffers[y]) == key:

@@ -54,4 +54,38 @@ def order_groups(fusion: Fusion, sizes: dict[str, int], keep: set[str]) -> list[
                 heapq.heappush(ready, (priority(u), u))
     if len(out) != len(alive):
         raise ScheduleError("groups depend on each other in a circle")
-    return out
+    return _delay_makers(out, fusion, sizes, keep)
+
+
+def _delay_makers(groups: list[Group], fusion: Fusion, sizes: dict[str, int], keep: set[str]) -> list[Group]:
+    """Moves each group that makes more bytes than it lets go down to its first user: what backward graphs compute again
+    from saved values must not be computed at their beginning."""
+    number = {id(g): k for k, g in enumerate(fusion.groups) if g is not None}
+    users: dict[int, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for k, g in enumerate(fusion.groups):
+        if g is None:
+            continue
+        for d in fusion.deps[k]:
+            users.setdefault(d, []).append(k)
+        for x in g.reads:
+            if x in sizes and x not in keep:
+                readers.setdefault(x, []).append(k)
+    # doubly linked by position: positions are made anew only for what moves
+    order = [number[id(g)] for g in groups]
+    place = {k: float(i) for i, k in enumerate(order)}
+    for k in reversed(order):
+        g = fusion.groups[k]
+        assert g is not None
+        if (g.extern is not None and g.extern.effect) or not users.get(k):
+            continue
+        target = min(place[u] for u in users[k])
+        if target - place[k] <= 1:
+            continue
+        writes = g.extern.writes if g.extern is not None else g.writes
+        made = sum(sizes.get(x, 0) for x in writes)
+        last = [x for x in g.reads if x in readers and all(place[r] <= place[k] for r in readers[x])]
+        if made > sum(sizes[x] for x in last):
+            place[k] = target - 0.5 - place[k] * 1e-7  # before its user, later makers nearest to it
+    by_place = sorted(order, key=lambda k: place[k])
+    return [g for g in (fusion.groups[k] for k in by_place) if g is not None]
