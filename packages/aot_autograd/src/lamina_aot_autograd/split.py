@@ -65,6 +65,22 @@ def is_state_setter(node: fx.Node) -> bool:
     return node.op == "call_function" and getattr(node.target, "__name__", "") in _STATE_SETTERS
 
 
+def has_unknown_size(value: Any) -> bool:
+    """Does the metadata of a value hold symbols that only the run gives a value (sizes after nonzero, items)?"""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return _is_unknown(value)
+    if isinstance(value, (list, tuple)):
+        return any(has_unknown_size(v) for v in value)
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) and _is_unknown(n) for n in (*value.shape, *value.stride()))
+    return False
+
+
+def _is_unknown(number: Any) -> bool:
+    symbols = getattr(getattr(number.node, "expr", None), "free_symbols", ())
+    return any(str(s).startswith(("u", "zu")) for s in symbols)
+
+
 class _Piece:
     """A run of nodes that is compiled as one graph, at its first call."""
 
@@ -73,9 +89,13 @@ class _Piece:
         self.inputs = inputs
         self.outputs = outputs
         self.call: Callable[..., Any] | None = None
+        # Sizes that only the run knows differ from call to call: such a piece runs in eager.
+        self.varies = any(has_unknown_size(n.meta.get("val")) for n in inputs)
 
     def run(self, env: dict[fx.Node, Any], options: Any) -> None:
         args = [env[n] for n in self.inputs]
+        if self.call is None and self.varies:
+            self.call = self.gm.forward
         if self.call is None:
             from .api import compile_graph
 
@@ -128,13 +148,12 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
     run: list[fx.Node] = []
     nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
     for node in nodes:
-        if node in barriers or is_state_setter(node) or node.op == "get_attr":
-            if run and node.op != "get_attr":
+        if node.op == "get_attr" and any(user in barriers for user in node.users):
+            steps.append(node)  # a body that a node run in eager needs
+        elif node in barriers or is_state_setter(node):
+            if run:
                 steps.append(run)
                 run = []
-            if node.op == "get_attr":
-                run.append(node)
-                continue
             steps.append(node)
         else:
             run.append(node)
@@ -157,7 +176,7 @@ def _make_piece(gm: fx.GraphModule, nodes: list[fx.Node]) -> _Piece:
     env: dict[fx.Node, fx.Node] = {}
     for node in inputs:
         env[node] = graph.placeholder(node.name)
-        if node.op == "placeholder":
+        if node.op == "placeholder" or isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt)):
             env[node].meta = dict(node.meta)
     for node in nodes:
         env[node] = graph.node_copy(node, env.__getitem__)

@@ -9,6 +9,7 @@ up here, since translation runs nothing of it: such a frame runs in eager and ra
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import threading
@@ -216,6 +217,11 @@ class Compiler:
         translate = self.translate
         if translate is None:
             from .translator.translate import translate
+        if self.fullgraph and settings.dynamic is not False and self.dynamic is not False:
+            # Values that only the run knows become symbols: a break would be an error.
+            settings = dataclasses.replace(
+                settings, capture_scalar_outputs=True, capture_dynamic_output_shape=True
+            )
         return translate(
             code,
             scope.f_locals,

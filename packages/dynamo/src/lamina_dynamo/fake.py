@@ -112,7 +112,7 @@ class FakeMode(TorchDispatchMode):
 
 
 class _OpInfo:
-    __slots__ = ("mutates", "written", "random", "impure", "rule", "scalar", "unsupported", "takes_tensors")
+    __slots__ = ("mutates", "written", "random", "impure", "rule", "scalar", "dynamic", "unsupported", "takes_tensors")
 
     def __init__(self, func: Any):
         schema = func._schema
@@ -121,6 +121,7 @@ class _OpInfo:
         # Also uninitialised memory: its value is not that of another run.
         self.impure = self.mutates or self.random or "empty" in func._schema.name
         self.scalar = func in _SCALAR_OPS
+        self.dynamic = torch.Tag.dynamic_output_shape in func.tags
         self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
         self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
         self.rule = rules().get(func)
@@ -175,6 +176,8 @@ class Effects:
     """What the ops since the last reset did besides computing: ``impure`` is set by writes and by random numbers."""
 
     impure = False
+    # Values and sizes that only the run knows become symbols instead of raising DataDependent.
+    unbacked = False
     # Known scalars whose value was read as a Python number since the last reset.
     read: list[Fake] = []
 
@@ -232,6 +235,8 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if info.scalar:
         value = known_scalar(args[0]) if func in _ITEM else None
         if value is None:
+            if Effects.unbacked and func in _ITEM:
+                return _fresh(_through_fake_tensors(func, args, kwargs))
             raise DataDependent(func, True)
         Effects.read.append(args[0])
         return value.item()
@@ -249,7 +254,8 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if key is not None:
             if len(_seen) > _SEEN_LIMIT:
                 _seen.clear()
-            _seen[key] = found
+            if not Effects.unbacked or not _has_symbol(found):  # each result has symbols of its own
+                _seen[key] = found
     if info.written:
         _forget_scalars(args, kwargs)
         out = []
@@ -316,6 +322,14 @@ def _forget_scalars(args: Any, kwargs: dict[str, Any]) -> None:
             return
 
 
+def _has_symbol(found: Any) -> bool:
+    if isinstance(found, _Plain):
+        return isinstance(found.value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    if type(found) is list:
+        return any(_has_symbol(f) for f in found)
+    return type(found) is tuple and any(type(n) is torch.SymInt for n in (*found[0], *found[1]))
+
+
 def _fresh(meta: Any) -> Any:
     kind = type(meta)
     if kind is tuple:
@@ -356,6 +370,8 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
             pass
         else:
             return _from_rule(result, func, args)
+    if info.dynamic:
+        return _through_fake_tensors(func, args, kwargs)
     device = _device(args, kwargs)
     meta_args = [_to_meta(a) for a in args]
     meta_kwargs = {k: _to_meta(x) for k, x in kwargs.items()}

@@ -227,17 +227,30 @@ class OutputGraph:
                 else:
                     result = target(*real_args, **real_kwargs)
         except fakes.DataDependent as e:
+            if self._captures(e.scalar) and not effects.unbacked:
+                self.symbols  # noqa: B018  # the fake mode of the symbols takes over
+                effects.unbacked = True
+                try:
+                    return self.run_fake(op, target, fx_args, fx_kwargs)
+                finally:
+                    effects.unbacked = False
             raise GraphBreak("data_dependent_scalar" if e.scalar else "data_dependent_shape", op=str(e.op)) from None
         except fakes.Unsupported as e:
             raise GraphBreak("torch_unsupported", target=_name(target), reason=str(e)) from None
         except GraphBreak:
             raise
         except Exception as e:
+            if type(e).__name__ == "GuardOnDataDependentSymNode":
+                raise GraphBreak("data_dependent_shape", op=_name(target)) from None
             text = f"{type(e).__name__}: {e}".split("\n")[0]
             raise GraphBreak("torch_call_failed", target=_name(target), error=text) from e
         if type(result) is fakes.Fake and getattr(result, "changed", False):
             result = fakes.settled(result)
         return result, effects.impure or _is_in_place(op, target)
+
+    def _captures(self, scalar: bool) -> bool:
+        """Do values (``scalar``) or sizes that only the run knows become symbols?"""
+        return bool(self.config.capture_scalar_outputs if scalar else self.config.capture_dynamic_output_shape)
 
     def _with_numbers(
         self, op: str, target: Any, fx_args: Any, fx_kwargs: Any, result: Any
@@ -418,7 +431,7 @@ def _value(x: Any) -> Any:
 def _plain_float(x: Any) -> Any:
     """Metadata does not depend on the value of a float: its present value stands for a symbolic one."""
     if type(x) is torch.SymFloat:
-        return float(x.node.hint)
+        return float(x.node.hint) if x.node.hint is not None else 1.0
     return x
 
 

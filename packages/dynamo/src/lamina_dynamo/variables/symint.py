@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..graph_break import GraphBreak
 from .base import VariableTracker
 from .constant import ConstantVariable
 
@@ -48,16 +49,36 @@ class SymNumberVariable(VariableTracker):
             self.node = current_output().input_node(self)
         return self.node
 
+    def known(self, kind: type) -> Any:
+        """The present value, under a guard; breaks if only the run knows it."""
+        try:
+            return kind(self.fake)
+        except Exception as e:
+            if type(e).__name__ != "GuardOnDataDependentSymNode":
+                raise
+            raise GraphBreak(
+                "data_dependent_branch" if kind is bool else "data_dependent_scalar", value=str(self.fake)
+            ) from None
+
     def as_index(self, tx: Any) -> int:
-        return int(self.fake)
+        return self.known(int)
+
+    def convert_number(self, tx: Any, kind: type) -> VariableTracker:
+        """``int(number)``, ``float(number)``."""
+        own = self.python_type()
+        if kind is own:
+            return self
+        if own is bool:
+            return tx.const(kind(self.known(bool)))
+        convert = torch.sym_float if kind is float else torch.sym_int
+        return _result(tx, tx.output.create_call("call_function", convert, [self]))
 
     def specialize(self, tx: Any) -> VariableTracker:
         """The number as a constant, under a guard."""
-        kind = self.python_type()
-        return tx.const(kind(self.fake))
+        return tx.const(self.known(self.python_type()))
 
     def truth(self, tx: Any) -> bool | None:
-        return bool(self.fake)
+        return self.known(bool)
 
     def hash_key(self, tx: Any) -> Any:
         return self.specialize(tx).hash_key(tx)
@@ -76,7 +97,7 @@ class SymNumberVariable(VariableTracker):
         if op is operator.pos:
             return self
         if op is operator.not_:
-            return tx.const(not bool(self.fake))
+            return tx.const(not self.known(bool))
         return _result(tx, tx.output.create_call("call_function", op, [self]))
 
     def call_builtin_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:

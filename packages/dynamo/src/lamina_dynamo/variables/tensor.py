@@ -14,7 +14,7 @@ from ..source import AttrSource
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .constant import ConstantVariable
-from .container import ListVariable, SizeVariable, TupleVariable
+from .container import ListVariable, SizeVariable, SliceVariable, TupleVariable
 from .keys import IdentityKey
 
 
@@ -146,15 +146,30 @@ class TensorVariable(VariableTracker):
 
     # -- protocols ----------------------------------------------------------------------------------------------
 
+    def convert_number(self, tx: Any, kind: type) -> VariableTracker:
+        """``int(tensor)``, ``float(tensor)``: its one element."""
+        value = known_scalar(self.fake)
+        if value is not None:
+            return tx.const(kind(value))
+        dtype = self.fake.dtype
+        if kind is int and dtype.is_floating_point:
+            return self.call_method(tx, "long", [], {}).call_method(tx, "item", [], {})
+        if kind is float and not dtype.is_floating_point:
+            return self.call_method(tx, "double", [], {}).call_method(tx, "item", [], {})
+        if dtype is torch.bool or dtype.is_complex:
+            raise GraphBreak("data_dependent_scalar", value=self.describe())
+        return self.call_method(tx, "item", [], {})
+
     def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        key = key.realize()
+        key = _index_values(tx, key.realize())
         if getattr(key, "is_symbolic_number", False) and key.python_type() is int:
             # Indexing with a number reads it; select takes it as it is.
             return tx.output.create_call("call_method", "select", [self, tx.const(0), key])
         return tx.output.create_call("call_function", operator.getitem, [self, key])
 
     def set_item(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
-        tx.output.create_call("call_function", operator.setitem, [self, key.realize(), value.realize()])
+        key = _index_values(tx, key.realize())
+        tx.output.create_call("call_function", operator.setitem, [self, key, value.realize()])
 
     def length(self, tx: Any) -> VariableTracker:
         if not self.fake.dim():
@@ -199,6 +214,19 @@ class TensorVariable(VariableTracker):
         codegen.graph_output(self.as_proxy())
         if self.attrs:
             codegen.remember(self)
+
+
+def _index_values(tx: Any, key: VariableTracker) -> VariableTracker:
+    """An index whose slices have tensors as bounds (``x[:n]``): their values are read first."""
+    if isinstance(key, SliceVariable):
+        parts = [i.realize() for i in key.items]
+        if any(isinstance(i, TensorVariable) for i in parts):
+            return SliceVariable(*[i.convert_number(tx, int) if isinstance(i, TensorVariable) else i for i in parts])
+    elif type(key) is TupleVariable:
+        items = [_index_values(tx, i.realize()) for i in key.items]
+        if any(a is not b for a, b in zip(items, key.items)):
+            return TupleVariable(items)
+    return key
 
 
 def is_operand(vt: VariableTracker) -> bool:
@@ -442,12 +470,17 @@ def _break(kind: str) -> Callable[..., VariableTracker]:
     return method
 
 
-def _number(kind: str, read: Callable[[torch.Tensor], Any]) -> Callable[..., VariableTracker]:
-    """A method that reads the value: answered for known scalars, a graph break for all others."""
+def _number(
+    kind: str, read: Callable[[torch.Tensor], Any], capture: Callable[..., VariableTracker] | None = None
+) -> Callable[..., VariableTracker]:
+    """A method that reads the value: answered for known scalars; for all others ``capture`` makes symbols if that is
+    wanted, or the graph breaks."""
 
     def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
         value = known_scalar(vt.fake)
         if value is None:
+            if capture is not None and tx.output.config.capture_scalar_outputs:
+                return capture(tx, vt)
             raise GraphBreak(kind, value=vt.describe())
         return tx.const(read(value))
 
@@ -514,16 +547,30 @@ def _new_tensor(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> Variable
     return tx.output.create_call("call_method", "new_tensor", [vt, *args], kwargs)
 
 
+_LONGEST_LIST = 256
+
+
+def _to_list(tx: Any, vt: TensorVariable) -> VariableTracker:
+    """Nested lists of numbers, each an ``item()`` of its own."""
+    shape = vt.fake.shape
+    if any(type(n) is not int for n in shape) or vt.fake.numel() > _LONGEST_LIST:
+        raise GraphBreak("data_dependent_scalar", value=vt.describe())
+    if not shape:
+        return vt.call_method(tx, "item", [], {})
+    rows = [vt.call_method(tx, "select", [tx.const(0), tx.const(i)], {}) for i in range(shape[0])]
+    return ListVariable([_to_list(tx, r) for r in rows])  # type: ignore[arg-type]
+
+
 METHODS: dict[str, Callable[..., VariableTracker]] = {
     "size": _size,
     "dim": _dim,
     "ndimension": _dim,
-    "tolist": _number("data_dependent_scalar", torch.Tensor.tolist),
+    "tolist": _number("data_dependent_scalar", torch.Tensor.tolist, _to_list),
     "numpy": _break("data_dependent_scalar"),
     "__bool__": _number("data_dependent_branch", bool),
-    "__float__": _number("data_dependent_scalar", float),
-    "__int__": _number("data_dependent_scalar", int),
-    "__index__": _number("data_dependent_scalar", operator.index),
+    "__float__": _number("data_dependent_scalar", float, lambda tx, vt: vt.convert_number(tx, float)),
+    "__int__": _number("data_dependent_scalar", int, lambda tx, vt: vt.convert_number(tx, int)),
+    "__index__": _number("data_dependent_scalar", operator.index, lambda tx, vt: vt.convert_number(tx, int)),
     "__array__": _break("data_dependent_scalar"),
     "__contains__": _break("data_dependent_scalar"),
     "__repr__": _break("data_dependent_scalar"),

@@ -320,6 +320,29 @@ def _assert(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracke
     return tx.const(None)
 
 
+@handles(torch._check, getattr(torch, "_check_value", None), getattr(torch, "_check_index", None))
+def _check(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    condition = args[0] if args else kwargs["cond"]
+    if not getattr(condition, "is_symbolic_number", False):
+        if condition.is_python_constant() and condition.as_python_constant() is True:
+            return tx.const(None)
+        raise GraphBreak("data_dependent_branch", value=condition.describe())
+    torch._check(condition.fake)  # type: ignore[attr-defined]  # what the symbols may be from here on
+    node = tx.output.graph.create_node("call_function", torch._check, (condition.as_proxy(),), {})
+    node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
+    return tx.const(None)
+
+
+@handles(torch._check_is_size)
+def _check_is_size(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    import operator
+
+    number = args[0]
+    if not getattr(number, "is_symbolic_number", False):
+        return tx.const(None)
+    return _check(tx, [number.binary_op(tx, operator.ge, tx.const(0)).realize()], {})
+
+
 @handles(torch._C._set_grad_enabled)
 def _set_grad_enabled(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
     from .context import set_grad_mode
