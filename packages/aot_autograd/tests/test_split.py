@@ -1,0 +1,69 @@
+"""Graphs with nodes that need real tensors: pieces around them, with sizes that change from call to call."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from lamina_aot_autograd import aot_compile
+
+
+def selecting_graph(known_size):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    mask = graph.call_function(operator.gt, (x, 0))
+    kept = graph.call_function(torch.masked_select, (x, mask))
+    kept.meta["val"] = torch.empty(known_size, device="meta")
+    doubled = graph.call_function(operator.mul, (kept, 2))
+    graph.output((doubled, graph.call_method("sum", (kept,))))
+    return fx.GraphModule({}, graph)
+
+
+def test_sizes_that_only_the_run_knows():
+    size = ShapeEnv().create_unbacked_symint()
+    call = aot_compile(selecting_graph(size), [torch.randn(6)])
+    for values in ([1.0, -1.0, 2.0, 3.0, -4.0, 5.0], [-1.0] * 6, [1.0] * 6):
+        x = torch.tensor(values, requires_grad=True)
+        doubled, total = call(x)
+        assert doubled.tolist() == [2 * v for v in values if v > 0]
+        total.backward()
+        assert x.grad.tolist() == [float(v > 0) for v in values]
+
+
+def test_a_body_for_a_node_that_runs_in_eager():
+    def choose(predicate, body, x):
+        return body(x)[0] if predicate else x
+
+    choose._lamina_needs_real_tensors = True
+    inner = fx.Graph()
+    a = inner.placeholder("a")
+    inner.output((inner.call_function(torch.sin, (a,)),))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(operator.mul, (x, 2))
+    predicate = graph.call_function(operator.gt, (graph.call_method("sum", (y,)), 0))
+    body = graph.create_node("get_attr", "body", (), {})
+    graph.output((graph.call_function(choose, (predicate, body, y)),))
+    call = aot_compile(fx.GraphModule({"body": fx.GraphModule({}, inner)}, graph), [torch.ones(3)])
+    torch.testing.assert_close(call(torch.ones(3))[0], torch.full((3,), 2.0).sin())
+    torch.testing.assert_close(call(-torch.ones(3))[0], torch.full((3,), -2.0))
+
+
+def test_numbers_and_zeros_of_transforms():
+    inner = fx.Graph()
+    a = inner.placeholder("a")
+    inner.output((inner.call_function(operator.add, (inner.call_function(operator.pow, (a, 3)), 1)),))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    body = graph.create_node("get_attr", "body", (), {})
+
+    def transform(body, x):
+        return torch.func.vmap(torch.func.jacfwd(torch.func.grad(lambda v: body(v)[0].sum())))(x)
+
+    graph.output((graph.call_function(transform, (body, x)),))
+    gm = fx.GraphModule({"body": fx.GraphModule({}, inner)}, graph)
+    given = torch.randn(4, 3)
+    torch.testing.assert_close(aot_compile(gm, [given])(given)[0], gm(given)[0])
