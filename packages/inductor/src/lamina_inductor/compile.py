@@ -18,6 +18,7 @@ from .config import Config, current
 from .contract import check_program
 from .errors import InductorError, TargetError, TargetUnavailable, UnsupportedGraph
 from .graph import GraphLowering
+from .input_check import CheckedGraph
 from .ir.program import ExternCall, GraphProgram
 from .observe import is_active, report
 from .scheduler.fusion import Refusal
@@ -199,7 +200,8 @@ def _compile(
     start = perf_counter()
     built: Compiled = chosen.build(plan.program, config)
     timings["build"] = perf_counter() - start
-    compiled = CompiledGraph(built, chosen.name, timings)
+    run = CheckedGraph(built, plan.program) if config.check_inputs else built
+    compiled = CompiledGraph(run, chosen.name, timings)
     compiled.program, compiled.fusion_log, compiled.reasons = plan.program, plan.log, lowered.reasons
     if is_active():
         for kernel in {id(k): k for k in compiled.kernels}.values():

@@ -32,6 +32,7 @@ class Config:
     cxx: str = _setting("", "C++ compiler; empty: the first that works", "LAMINA_CXX", True)
     cudagraphs: bool = _setting(False, "replay the launches of a CUDA graph as one", "", False)
     max_autotune: bool = _setting(False, "measure block sizes and templates on the device", "", True)
+    check_inputs: bool = _setting(True, "compare inputs of a call with what was compiled for", "LAMINA_CHECK_INPUTS")
     threads: int = _setting(0, "threads a kernel may use; 0: torch.get_num_threads()", "", False)
 
 

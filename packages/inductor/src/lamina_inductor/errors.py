@@ -4,6 +4,7 @@
     ├── LoweringError        a node cannot be turned into loop-level IR (the node then stays an extern call)
     │   └── UnsupportedGraph the whole graph cannot be handled (the caller runs it in eager mode)
     ├── ScheduleError        an invariant of the scheduler is broken
+    ├── InputError           a compiled graph is called with inputs that it was not compiled for
     ├── ContractError        a graph or program breaks the contract of this package
     └── TargetError          a target cannot generate, compile or load code
         └── TargetUnavailable no compiler, no device
@@ -45,6 +46,12 @@ class ScheduleError(InductorError):
     """An invariant of the scheduler is broken."""
 
     stage = "schedule"
+
+
+class InputError(InductorError):
+    """A compiled graph is called with inputs of other sizes, strides or dtypes than it was compiled for."""
+
+    stage = "call"
 
 
 class ContractError(InductorError):

@@ -1,0 +1,71 @@
+"""Runs the test programs and many small kernels compiled; test_sanitizers.py starts it with kernels that check
+themselves.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import programs  # noqa: E402
+
+import lamina  # noqa: E402
+
+F = torch.nn.functional
+
+# Kernels with tails, windows, gathers and scans, at sizes around a vector's length.
+CALLS = {
+    "pointwise": lambda x: F.gelu(x) * torch.tanh(x) + x.exp().log1p(),
+    "rows": lambda x: F.softmax(x, -1) + F.layer_norm(x, x.shape[-1:]),
+    "columns": lambda x: x.sum(0) + x.amax(0) + x.var(0),
+    "all": lambda x: (x.sum(), x.argmax(), x.argmin(-1), x.prod(), x.std()),
+    "scan": lambda x: (x.cumsum(-1), x.cumsum(0), x.logcumsumexp(0), x.cummax(-1)),
+    "transposed": lambda x: x.t() + x.t().contiguous() * 2,
+    "flipped": lambda x: x.flip(-1) + x.roll(1, 0),
+    "window": lambda x: (F.max_pool1d(x, 2, ceil_mode=True), F.avg_pool1d(x, 3, 2, 1), x.unfold(-1, 2, 1) * 2),
+    "resize": lambda x: F.interpolate(x[None], scale_factor=1.7, mode="linear"),
+    "gather": lambda x: (x[torch.arange(2).flip(0)] * 2, x.gather(-1, (x > 0).long()), x[:, torch.arange(2)] + 1),
+    "scatter": lambda x: (torch.scatter_add(x, 1, (x > 0).long(), x), x.index_add(0, torch.zeros(2).long(), x[:2])),
+    "cat": lambda x: torch.cat([x, -x.flip(0), x[:, :1].expand_as(x)], 1),
+    "pad": lambda x: (F.pad(x, (1, 2, 0, 1)), F.pad(x[None], (1, 1), mode="reflect"), F.pad(x, (-1, 2))),
+    "half": lambda x: (x.half() * 2).bfloat16().sum(-1) + x.bfloat16().exp().amax(0)[:1],
+    "narrow": lambda x: ((x * 9).to(torch.int8) * 3 // 2, (x * 9).long() << 3, (x > 0).sum(-1), x.to(torch.uint8) + 7),
+    "matmul": lambda x: (x @ x.t(), F.linear(x, x).relu()),
+    "sort": lambda x: (x.sort(-1)[0], x.topk(2, -1)[0], x.median()),
+    "loss": lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long)),
+}
+SIZES = ((2, 2), (3, 7), (5, 16), (4, 33), (17, 65))
+
+
+def run_calls() -> None:
+    for name, fn in CALLS.items():
+        for shape in SIZES:
+            lamina.reset()
+            x = torch.randn(shape, requires_grad=True)
+            fast = lamina.compile(fn)
+            out = fast(x)
+            floats = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
+            floats = [o for o in floats if o.requires_grad]
+            if floats:
+                torch.autograd.grad([o.float().sum() for o in floats], x)
+            fast(torch.randn(shape)[:, :: 1 if shape[1] < 4 else 2])
+        print(name, flush=True)
+
+
+def main() -> None:
+    run_calls()
+    for name, make in programs.PROGRAMS.items():
+        lamina.reset()
+        model, args = make()
+        out = lamina.compile(model)(*args)
+        sum(v.float().sum() for v in (out.values() if isinstance(out, dict) else [out])).backward()
+        print(name, flush=True)
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main()
