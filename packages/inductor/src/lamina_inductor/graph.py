@@ -445,7 +445,8 @@ class GraphLowering:
             return
         if getattr(node.target, "name", "") in VIEWS:
             return
-        if out.cost > 2 or out.reads > 1:
+        cost, reads = REPEATABLE["cpu" if out.device.type == "cpu" else "device"]
+        if out.cost > cost or out.reads > reads:
             self.realize(out)
 
     # ---- extern calls ----
@@ -573,6 +574,11 @@ class GraphLowering:
         if decl.kind == "temp":
             decl.kind = "output"
         return Output("view" if shared else "buffer", name=value.buffer, layout=layout)
+
+
+# (arithmetic ops, loads) of a value with several users that each of them rather computes again than reads: arithmetic is
+# nearly free on a device, where a stored value costs a write and a read of its own
+REPEATABLE = {"cpu": (2, 1), "device": (16, 3)}
 
 
 def is_tensor(val: Any) -> bool:
