@@ -167,6 +167,8 @@ class Translator:
                 raise broken from e
             raise e
         e.count = None  # type: ignore[attr-defined]
+        if getattr(e.vt, "user_stack", True) is None:
+            e.vt.user_stack = ()  # from here on it has a traceback
         del self.stack[entry.depth :]
         if entry.lasti:
             self.stack.append(constant(inst.offset // 2))

@@ -21,6 +21,7 @@ from ..variables import operators
 from ..variables.base import VariableTracker
 from ..variables.container import ListVariable, SliceVariable, TupleVariable
 from ..variables.dicts import DictVariable
+from ..variables.exception import chain_context
 from ..variables.function import CellVariable, NestedFunctionVariable
 from ..variables.sets import SetVariable
 from . import polyfills
@@ -821,9 +822,7 @@ class Opcodes(Calls, Translator):
             cause = cause.realize()
             exc.cause = None if cause.is_python_constant() else self._instance(cause)
             exc.suppress_context = True
-        context = self.root.handled_exception
-        if context is not None and context is not exc:
-            exc.context = context
+        chain_context(exc, self.root.handled_exception)
         raise ObservedException(exc)
 
     def _instance(self, vt: VariableTracker) -> Any:
@@ -871,7 +870,10 @@ class Opcodes(Calls, Translator):
         leave = manager.get_attr(self, "__exit__") if manager.has_attr(self, "__exit__") else None
         if leave is None or not manager.has_attr(self, "__enter__"):
             name = manager.python_type().__name__
-            self.raise_exception(TypeError, f"'{name}' object does not support the context manager protocol")
+            text = f"'{name}' object does not support the context manager protocol"
+            if leave is None and manager.has_attr(self, "__enter__"):
+                text += " (missed __exit__ method)"
+            self.raise_exception(TypeError, text)
         value = manager.call_method(self, "__enter__", [], {})
         self.stack[-1] = leave
         self.stack.append(value)
@@ -879,7 +881,7 @@ class Opcodes(Calls, Translator):
     def WITH_EXCEPT_START(self, inst: Instruction) -> Any:
         exc = self.stack[-1]
         leave = self.stack[-4]
-        traceback = getattr(exc, "traceback", None) or NONE
+        traceback = exc.get_member(self, "__traceback__")
         self.stack.append(self.call(leave, [exc.class_vt(self), exc, traceback], {}))
 
     # -- patterns ------------------------------------------------------------------------------------------------

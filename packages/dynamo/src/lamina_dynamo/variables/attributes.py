@@ -251,7 +251,7 @@ def object_getattribute(tx: Any, obj: VariableTracker, name: str) -> VariableTra
     """`getattr(obj, name)`: the type's `__getattribute__`, then its `__getattr__` if that raised AttributeError."""
     getattribute = find_in_type(tx, obj, "__getattribute__")
     try:
-        if getattribute is None or type(getattribute.real) in SLOT_TYPES:
+        if getattribute is None or is_generic_slot(getattribute, "__getattribute__"):
             return generic_getattr(tx, obj, name)
         method = bind(tx, getattribute, obj, None)  # type: ignore[arg-type]
         return method.call_function(tx, [tx.const(name)], {})
@@ -263,6 +263,11 @@ def object_getattribute(tx: Any, obj: VariableTracker, name: str) -> VariableTra
             raise
     method = bind(tx, fallback, obj, None)  # type: ignore[arg-type]
     return method.call_function(tx, [tx.const(name)], {})
+
+
+def is_generic_slot(found: Found, name: str) -> bool:
+    """Whether a special method of attribute access is the C one of that name (and not, say, `dict.__setitem__`)."""
+    return found.vt is None and type(found.real) in SLOT_TYPES and found.real.__name__ == name
 
 
 def generic_getattr(tx: Any, obj: VariableTracker, name: str) -> VariableTracker:
@@ -297,7 +302,7 @@ def _class_for(tx: Any, obj: VariableTracker, found: Found) -> VariableTracker:
 def object_setattr(tx: Any, obj: VariableTracker, name: str, value: VariableTracker) -> None:
     """`setattr(obj, name, value)`."""
     setter = find_in_type(tx, obj, "__setattr__")
-    if setter is not None and not (setter.vt is None and type(setter.real) in SLOT_TYPES):
+    if setter is not None and not is_generic_slot(setter, "__setattr__"):
         bind(tx, setter, obj, None).call_function(tx, [tx.const(name), value], {})  # type: ignore[arg-type]
         return
     generic_setattr(tx, obj, name, value)
@@ -349,7 +354,7 @@ def descriptor_set(tx: Any, found: Found, obj: VariableTracker, value: VariableT
 def object_delattr(tx: Any, obj: VariableTracker, name: str) -> None:
     """`delattr(obj, name)`."""
     deleter = find_in_type(tx, obj, "__delattr__")
-    if deleter is not None and not (deleter.vt is None and type(deleter.real) in SLOT_TYPES):
+    if deleter is not None and not is_generic_slot(deleter, "__delattr__"):
         bind(tx, deleter, obj, None).call_function(tx, [tx.const(name)], {})  # type: ignore[arg-type]
         return
     generic_delattr(tx, obj, name)

@@ -46,6 +46,7 @@ ROW_MODULES = (
     "numpy_",
     "dataclass_",
     "stdlib",
+    "copying",
     "tensor",
     "torch_api",
     "module",

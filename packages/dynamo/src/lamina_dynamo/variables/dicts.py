@@ -13,6 +13,7 @@ from .attributes import DELETED
 from .base import ObservedException, VariableTracker
 from .builder import wrap_lazy, wraps_type
 from .container import ListVariable, TupleVariable, all_constant, content
+from .keys import stored_key
 from .operators import same_or_equal
 
 Pair = tuple[VariableTracker, VariableTracker]
@@ -817,10 +818,12 @@ def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any)
         if is_constant_value(k):
             key_vt = tx.const(k)
         else:
-            if has_traced_hash(k):
-                tx.graph_break("unknown_object", type=type(k).__name__, reason="dict key with its own __hash__")
             vt.guard_all_keys(tx)
             key_vt = tx.wrap(k, None if source is None else DictKeySource(source, i))
+            if has_traced_hash(k):
+                key = stored_key(tx, vt, key_vt.realize())
+                vt.entries[key] = (key_vt, wrap_lazy(tx, v, None if source is None else DictValueSource(source, i)))
+                continue
         item_source: Any = None
         if source is not None:
             plain = is_constant_value(k) or type(k) is types.FunctionType

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import builtins
+import types
 from typing import Any
 
-from .base import VariableTracker
+from .base import VariableTracker, break_graph
 from .container import ListVariable, TupleVariable
 from .user_object import UserObjectVariable
 
 #: BaseExceptionGroup, or a class that nothing is an instance of (Python 3.10)
 GROUP: type = getattr(builtins, "BaseExceptionGroup", type("NoGroup", (BaseException,), {}))
+
+
+class TracebackVariable(VariableTracker):
+    """The traceback of an exception raised inside the region; its frames are not those of the plain program."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        tx.graph_break("frame_access", attribute=f"__traceback__.{name}")
+
+    def reconstruct(self, codegen: Any) -> None:
+        break_graph("frame_access", attribute="__traceback__")
 
 
 class ExceptionVariable(UserObjectVariable):
@@ -61,15 +80,18 @@ class ExceptionVariable(UserObjectVariable):
                 return flag
             return tx.const(bool(flag) if flag is not None else self.cause is not None)
         if name == "__traceback__":
-            return self.traceback if isinstance(self.traceback, VariableTracker) else self.missing_traceback(tx)
+            return self.traceback_vt(tx)
         if name in self.fields:
             return self.fields[name]
         return self.default_field(tx, name)
 
-    def missing_traceback(self, tx: Any) -> VariableTracker:
-        if self.traceback is None and self.user_stack is None:
-            return tx.const(None)
-        tx.graph_break("frame_access", attribute="__traceback__")
+    def traceback_vt(self, tx: Any) -> VariableTracker:
+        """The traceback: None before the exception was raised, else an object that may only be passed on."""
+        if self.traceback is None:
+            if self.user_stack is None:
+                return tx.const(None)
+            self.traceback = TracebackVariable()
+        return self.traceback
 
     def default_field(self, tx: Any, name: str) -> VariableTracker | None:
         """Fields that the C type computes from its arguments."""
@@ -194,6 +216,8 @@ class ExceptionVariable(UserObjectVariable):
 
     def children(self) -> Any:
         yield from super().children()
+        if isinstance(self.traceback, VariableTracker) and not isinstance(self.traceback, TracebackVariable):
+            yield self.traceback
         yield from self.args_vts
         yield from self.fields.values()
         for link in (self.cause, self.context):
@@ -222,6 +246,13 @@ class ExceptionVariable(UserObjectVariable):
             codegen(value)
             codegen.call_function(3)
             codegen.pop()
+        if isinstance(self.traceback, VariableTracker) and not isinstance(self.traceback, TracebackVariable):
+            codegen.push_function(set_field)
+            codegen(self)
+            codegen.load_const("__traceback__")
+            codegen(self.traceback)
+            codegen.call_function(3)
+            codegen.pop()
         links = {"__context__": self.context, "__cause__": self.cause, "__suppress_context__": self.suppress_context}
         for name, value in links.items():
             if value is None:
@@ -235,6 +266,20 @@ class ExceptionVariable(UserObjectVariable):
                 codegen.load_const(value)
             codegen.call_function(3)
             codegen.pop()
+
+
+def chain_context(exc: Any, handled: Any) -> None:
+    """Sets `__context__` as raising does: the exception being handled, without making a cycle."""
+    if handled is None or handled is exc:
+        return
+    link = handled
+    while link is not None:
+        following = getattr(link, "context", None)
+        if following is exc:
+            link.context = None
+            break
+        link = following
+    exc.context = handled
 
 
 def make_real_exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
@@ -291,7 +336,9 @@ def new_group(tx: Any, cls: VariableTracker, args: list[VariableTracker]) -> Var
 def make_exception(tx: Any, exc_type: type, args: list[Any]) -> VariableTracker:
     """A new exception object of a builtin class; arguments are trackers or plain constants."""
     vts = [a if isinstance(a, VariableTracker) else tx.const(a) for a in args]
-    return ExceptionVariable(exc_type, vts)
+    vt = ExceptionVariable(exc_type, vts)
+    vt.context = tx.root.handled_exception
+    return vt
 
 
 def exception_from_real(tx: Any, error: BaseException) -> VariableTracker:
@@ -299,6 +346,7 @@ def exception_from_real(tx: Any, error: BaseException) -> VariableTracker:
     from .constant import wrap_result
 
     vt = ExceptionVariable(type(error), [wrap_result(tx, a) for a in error.args])
+    vt.context = tx.root.handled_exception
     if isinstance(error, (AttributeError, NameError, ImportError)):
         name = getattr(error, "name", None)
         if isinstance(name, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import VariableTracker
+from .base import VariableTracker, break_graph
 
 
 class ConstantKey:
@@ -84,6 +84,36 @@ class TracedKey:
                 return NotImplemented
             other_vt = self.tx.wrap(other.value, None)
         return is_same(self.tx, self.vt, other_vt) or values_equal(self.tx, self.vt, other_vt)
+
+
+class StoredKey(TracedKey):
+    """A traced key that a real container holds already: it differs from the container's other keys."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, tx: Any, vt: VariableTracker, hash_value: int, container: Any):
+        super().__init__(tx, vt, hash_value)
+        self.container = container
+
+    __hash__ = TracedKey.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, StoredKey) and other.container is self.container:
+            return self.vt is other.vt
+        return super().__eq__(other)
+
+
+def stored_key(tx: Any, container: Any, vt: VariableTracker) -> Any:
+    """Key of an object with its own `__hash__` met in a container from outside.
+
+    The real container keeps the hash and does not call `__hash__` again, so its code must leave no traces.
+    """
+    effects = tx.output.side_effects
+    before = (len(effects.modified), len(effects.global_stores), len(effects.calls))
+    key = vt.hash_key(tx)
+    if (len(effects.modified), len(effects.global_stores), len(effects.calls)) != before:
+        break_graph("unknown_object", type=vt.python_type().__name__, reason="a key whose __hash__ has side effects")
+    return StoredKey(tx, vt, key.hash, container) if isinstance(key, TracedKey) else key
 
 
 def key_of_object(tx: Any, vt: VariableTracker) -> Any:

@@ -18,6 +18,7 @@ from .attributes import (
     find_in_mro,
     find_in_type,
     is_data_descriptor,
+    is_generic_slot,
     raise_attribute_error,
 )
 from .base import ObservedException, VariableTracker
@@ -112,7 +113,7 @@ class ClassVariable(VariableTracker):
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         getattribute = find_in_type(tx, self, "__getattribute__")
         try:
-            if getattribute is None or type(getattribute.real) in SLOT_TYPES:
+            if getattribute is None or is_generic_slot(getattribute, "__getattribute__"):
                 return self.generic_get(tx, name)
             return bind(tx, getattribute, self, None).call_function(tx, [tx.const(name)], {})  # type: ignore[arg-type]
         except ObservedException as e:
@@ -213,7 +214,7 @@ class ClassVariable(VariableTracker):
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
         setter = find_in_type(tx, self, "__setattr__")
-        if setter is not None and type(setter.real) not in SLOT_TYPES:
+        if setter is not None and not is_generic_slot(setter, "__setattr__"):
             bind(tx, setter, self, None).call_function(tx, [tx.const(name), value], {})  # type: ignore[arg-type]
             return
         self.generic_set(tx, name, value)
@@ -242,7 +243,7 @@ class ClassVariable(VariableTracker):
             if present is None and name not in self.value.__dict__ or present is DELETED:
                 raise_attribute_error(tx, self, name)
             overlay.pop(name, None)
-            if self.made is not None:
+            if self.made is not None or name not in self.value.__dict__:
                 return
         tx.output.side_effects.mutation(self)
         overlay[name] = value
@@ -252,7 +253,7 @@ class ClassVariable(VariableTracker):
 
     def del_attr(self, tx: Any, name: str) -> None:
         deleter = find_in_type(tx, self, "__delattr__")
-        if deleter is not None and type(deleter.real) not in SLOT_TYPES:
+        if deleter is not None and not is_generic_slot(deleter, "__delattr__"):
             bind(tx, deleter, self, None).call_function(tx, [tx.const(name)], {})  # type: ignore[arg-type]
             return
         self.generic_set(tx, name, DELETED)
