@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+#: symbolic numbers of one frame; long lists of changing numbers are data, not sizes
+_MOST_NUMBERS = 32
+
 __all__ = ["FrameState", "mark_dynamic", "mark_static", "marks_of"]
 
 # Guards and graphs calculate with 64 bits; a number like a seed or an address is taken as it is.
@@ -129,7 +132,7 @@ class FrameState:
             pass
         elif source in self._numbers and type(self._numbers[source]) is type(value):
             old = self._numbers[source]
-            if old != value and not (old != old and value != value):
+            if old != value and not (old != old and value != value) and len(self._symbolic_numbers) < _MOST_NUMBERS:
                 self._symbolic_numbers.add(source)
         self._numbers[source] = value
         if source not in self._symbolic_numbers and not self._eager_to_generalise():

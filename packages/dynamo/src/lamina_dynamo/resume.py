@@ -181,6 +181,7 @@ def _load_slots(slots: tuple[str, ...], emit: Callable[..., None]) -> None:
             emit(Instruction("PUSH_NULL"))
             continue
         emit(Instruction("LOAD_FAST", _stack_argument(i)))
+        emit(Instruction("DELETE_FAST", _stack_argument(i)))
         if slot == HANDLER_SLOT:
             emit(Instruction("PUSH_EXC_INFO"))
             emit(Instruction("POP_TOP"))

@@ -114,7 +114,16 @@ class SideEffects:
         self.store_global_of(tx.f_globals, name, value)
 
     def delete_global(self, tx: Any, name: str) -> None:
-        self.store_global_of(tx.f_globals, name, DELETED)
+        known = self.load_global_of(tx.f_globals, name)
+        exists = name in tx.f_globals
+        if known is DELETED or known is None and not exists:
+            if known is None:
+                self.output.guard(tx.globals_dict_source(), "DICT_NOT_CONTAINS", name)
+            tx.raise_exception(NameError, f"name '{name}' is not defined")
+        if exists:
+            self.store_global_of(tx.f_globals, name, DELETED)
+        else:
+            del self.global_stores[(id(tx.f_globals), name)]  # the region made it
 
     # -- replay -------------------------------------------------------------------------------------------------
 

@@ -318,7 +318,7 @@ def descriptors_that_check(x):
     return x + before, r.a, r.b, msg, Record.fields, Record.a is Record.__dict__["a"]
 
 
-@case()
+@case(full=False)
 def property_subclass_and_read_only(x):
     class Lazy(property):
         def __get__(self, obj, owner=None):
@@ -443,7 +443,7 @@ def lazy_pipeline(x):
     return x + first + second, taken, any_big, log
 
 
-@case()
+@case(full=False)
 def generator_under_modes(x):
     def gen(t):
         for _ in range(3):
@@ -607,10 +607,15 @@ def int_enum_made_inside(x):
     return x * Level.HIGH, Level.HIGH > Level.LOW, sorted(Level, reverse=True)[0].name, Level(2) is Level.HIGH, isinstance(Level.LOW, int)
 
 
-@case()
-def named_tuples_made_inside(x):
+@case(full=False)
+def named_tuple_function(x):
     P = collections.namedtuple("P", "a b", defaults=[5])
+    p = P(1)._replace(a=3)
+    return x + p.a, p._asdict(), p == (3, 5), P._fields
 
+
+@case(full=False)
+def named_tuple_statement(x):
     class Q(typing.NamedTuple):
         u: torch.Tensor
         n: int = 2
@@ -619,9 +624,8 @@ def named_tuples_made_inside(x):
             return self.u * self.n
 
     q = Q(x)
-    p = P(1)._replace(a=3)
     u, n = q
-    return q.twice(), p._asdict(), p == (3, 5), Q._fields, u is x, n
+    return q.twice(), Q._fields, u is x, n
 
 
 @case()
@@ -1198,7 +1202,7 @@ def identity_of_new_objects(x):
 # numpy
 
 
-@case(6)
+@case(6, full=False)
 def numpy_in_place(x, n):
     a = np.arange(n, dtype=np.float32)
     v = a[1:4]
@@ -1214,8 +1218,6 @@ def numpy_in_place(x, n):
     t.add_(1)
     return x, a, b, v, t
 
-
-test_np_full = False
 
 
 @case(4, full=False)
@@ -1657,16 +1659,22 @@ class Key:
         return f"Key({self.v})"
 
 
-@case(make=lambda: (torch.ones(2), {Key(1): "one", Key(3): "three"}, {Key(2)}))
-def keys_with_own_hash(x, d, s):
-    d[Key(1)] = "uno"
-    d[Key(5)] = "five"
+@case(make=lambda: (torch.ones(2), {Key(2)}), full=False)
+def set_from_outside_with_own_hash(x, s):
     s.add(Key(2))
     s.add(Key(4))
+    return x + len(s), Key(4) in s, s
+
+
+@case(make=lambda: (torch.ones(2), {Key(1): "one", Key(3): "three"}))
+def keys_with_own_hash(x, d):
+    d[Key(1)] = "uno"
+    d[Key(5)] = "five"
+    s = {Key(2), Key(2), Key(4)}
     return x + len(d), d[Key(3)], Key(7) in d, Key(4) in s, [k.v for k in d], s - {Key(2)}, d.pop(Key(1)), {Key(8): 1}.get(Key(8)), list(d.values())
 
 
-@case()
+@case(full=False)
 def weak_references(x):
     class O:
         pass

@@ -107,7 +107,10 @@ class Translator:
         self.stack: list[VariableTracker] = []
         self.symbolic_locals = symbolic_locals
         self.cells: dict[str, VariableTracker] = dict(zip(code.co_freevars, closure or ()))
-        self.namespace: dict[str, VariableTracker] | None = None
+        self.namespace: VariableTracker | None = None
+        self.locals_vt: Any = None
+        #: generators: the exception that the frame which resumed it is handling
+        self.outer_handled: Any = None
         self.current_instruction: Instruction = self.instructions[0]
         self.current_count = 0
         self.kw_names: tuple[str, ...] = ()
@@ -146,6 +149,13 @@ class Translator:
                 except GraphBreak as e:
                     self.locate(e)
                     raise
+                except (RecursionError, MemoryError) as e:
+                    # Only now is it clear that the calls go too deep: the root makes its call in eager.
+                    if self.parent is not None:
+                        raise
+                    broken = GraphBreak("recursion", error=type(e).__name__)
+                    self.locate(broken)
+                    raise broken from None
         finally:
             output.current_tx = previous
 
@@ -262,10 +272,23 @@ class Translator:
         """Inline a Python function of this package that spells out what an opcode does."""
         return self.inline(self.wrap(fn, None), list(args), {})
 
-    def run_class_body(self, func_vt: Any, *rest: Any) -> dict[str, VariableTracker]:
+    def run_class_body(self, func_vt: Any, namespace: VariableTracker) -> VariableTracker:
+        """Runs a class body with `namespace` as its locals; gives the `__class__` cell, or None (a constant)."""
         from .inline import run_class_body
 
-        return run_class_body(self, func_vt, *rest)
+        return run_class_body(self, func_vt, namespace)
+
+    def bound_locals(self) -> list[tuple[str, VariableTracker]]:
+        """(name, value) of the bound local and free variables, in the order of `locals()`."""
+        out = []
+        code = self.f_code
+        for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+            vt = self.symbolic_locals.get(name)
+            if vt is None and name in self.cells:
+                vt = self.output.side_effects.load_cell(self.cells[name])
+            if vt is not None and vt is not NULL and not name.startswith("__lamina"):
+                out.append((name, vt))
+        return out
 
     # -- the stack ------------------------------------------------------------------------------------------------
 

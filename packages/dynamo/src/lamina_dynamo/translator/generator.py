@@ -13,7 +13,7 @@ from .base import NONE, Translator, constant
 class GeneratorVariable(VariableTracker):
     """A generator made inside the region. Its body runs interleaved with the frame that consumes it."""
 
-    __slots__ = ("child", "started", "finished", "running")
+    __slots__ = ("child", "started", "finished", "handled", "running")
     is_mutable = True
 
     def __init__(self, child: Translator):
@@ -21,6 +21,7 @@ class GeneratorVariable(VariableTracker):
         self.child = child
         self.started = False
         self.finished = False
+        self.handled: Any = None
         self.running = False
 
     def python_type(self) -> type:
@@ -52,8 +53,13 @@ class GeneratorVariable(VariableTracker):
             tx.raise_exception(TypeError, "can't send non-None value to a just-started generator")
         self.started = True
         self.running = True
-        saved = child.parent, child.depth, child.root.handled_exception
+        root = child.root
+        saved = child.parent, child.depth
         child.parent, child.depth = tx, tx.depth + 1
+        # What the caller handles, and what the generator was handling when it yielded.
+        child.outer_handled = root.handled_exception
+        if self.handled is not None:
+            root.handled_exception = self.handled
         child.yielded = None
         try:
             if error is not None:
@@ -68,7 +74,10 @@ class GeneratorVariable(VariableTracker):
             raise
         finally:
             self.running = False
-            child.parent, child.depth, child.root.handled_exception = saved
+            child.parent, child.depth = saved
+            still = root.handled_exception
+            self.handled = still if child.yielded is not None and still is not child.outer_handled else None
+            root.handled_exception, child.outer_handled = child.outer_handled, None
         if child.yielded is not None:
             return result
         self.finished = True

@@ -69,13 +69,12 @@ def inline_call(
     return child.run()
 
 
-def run_class_body(tx: Translator, fn: Any, *rest: Any) -> dict[str, VariableTracker]:
-    """Run a class body; its names, plus ``__classcell__`` where the compiler made one."""
+def run_class_body(tx: Translator, fn: Any, namespace: VariableTracker) -> VariableTracker:
+    """Run a class body, its names going to ``namespace`` (among them ``__classcell__`` where there is one)."""
     tx.direct_call = False
     child = make_child(tx, fn, [], {})
-    child.namespace = dict(rest[0]) if rest and isinstance(rest[0], dict) else {}
-    child.run()
-    return child.namespace
+    child.namespace = namespace
+    return child.run()
 
 
 __all__ = ["GENERATOR", "inline_call", "make_child", "run_class_body"]

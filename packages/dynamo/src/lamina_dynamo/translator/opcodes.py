@@ -21,7 +21,7 @@ from ..variables import operators
 from ..variables.base import VariableTracker
 from ..variables.container import ListVariable, SliceVariable, TupleVariable
 from ..variables.dicts import DictVariable
-from ..variables.exception import chain_context
+from ..variables.exception import chain_context, make_exception
 from ..variables.function import CellVariable, NestedFunctionVariable
 from ..variables.sets import SetVariable
 from . import polyfills
@@ -138,6 +138,11 @@ class Opcodes(Calls, Translator):
             text = f"local variable '{name}' referenced before assignment"
         self.raise_exception(UnboundLocalError, text)
 
+    def raise_name_error(self, name: str) -> Any:
+        error = make_exception(self, NameError, [f"name '{name}' is not defined"])
+        error.set_field("name", constant(name))  # type: ignore[attr-defined]
+        raise ObservedException(error)
+
     def LOAD_FAST_AND_CLEAR(self, inst: Instruction) -> Any:
         name = inst.argval
         if name in self.cells and name not in self.symbolic_locals:
@@ -222,7 +227,7 @@ class Opcodes(Calls, Translator):
         table = self.f_builtins
         if name not in table:
             self.output.guard(self.globals_dict_source(), "DICT_NOT_CONTAINS", name)
-            self.raise_exception(NameError, f"name '{name}' is not defined")
+            self.raise_name_error(name)
         value = table[name]
         standard = vars(builtins).get(name)
         if value is standard and not name.startswith("_lamina"):
@@ -240,25 +245,40 @@ class Opcodes(Calls, Translator):
     def LOAD_NAME(self, inst: Instruction) -> Any:
         if self.namespace is None:
             raise GraphBreak("opcode", opcode=inst.opname)
-        vt = self.namespace.get(inst.argval)
+        vt = self.find_name(inst.argval)
         self.stack.append(vt if vt is not None else self.load_global(inst.argval))
+
+    def find_name(self, name: str) -> VariableTracker | None:
+        """A name of the class body's namespace."""
+        if type(self.namespace) is DictVariable:
+            return self.namespace.find(self, constant(name))
+        try:
+            return self.namespace.get_item(self, constant(name))  # type: ignore[union-attr]
+        except ObservedException as e:
+            if e.matches(KeyError):
+                return None
+            raise
 
     def STORE_NAME(self, inst: Instruction) -> Any:
         if self.namespace is None:
             raise GraphBreak("opcode", opcode=inst.opname)
-        self.namespace[inst.argval] = self.stack.pop()
+        self.namespace.set_item(self, constant(inst.argval), self.stack.pop())
 
     def DELETE_NAME(self, inst: Instruction) -> Any:
         if self.namespace is None:
             raise GraphBreak("opcode", opcode=inst.opname)
-        if self.namespace.pop(inst.argval, None) is None:
+        try:
+            self.namespace.del_item(self, constant(inst.argval))
+        except ObservedException as e:
+            if not e.matches(KeyError):
+                raise
             self.raise_exception(NameError, f"name '{inst.argval}' is not defined")
 
     def SETUP_ANNOTATIONS(self, inst: Instruction) -> Any:
         if self.namespace is None:
             raise GraphBreak("opcode", opcode=inst.opname)
-        if "__annotations__" not in self.namespace:
-            self.namespace["__annotations__"] = DictVariable.from_pairs(self, [])
+        if self.find_name("__annotations__") is None:
+            self.namespace.set_item(self, constant("__annotations__"), DictVariable.from_pairs(self, []))
 
     def LOAD_LOCALS(self, inst: Instruction) -> Any:
         if self.namespace is None:
@@ -274,7 +294,7 @@ class Opcodes(Calls, Translator):
         self.LOAD_NAME(inst)
 
     def LOAD_CLASSDEREF(self, inst: Instruction) -> Any:
-        vt = (self.namespace or {}).get(inst.argval)
+        vt = None if self.namespace is None else self.find_name(inst.argval)
         if vt is not None:
             self.stack.append(vt)
         else:
@@ -844,12 +864,16 @@ class Opcodes(Calls, Translator):
     def PUSH_EXC_INFO(self, inst: Instruction) -> Any:
         exc = self.stack.pop()
         root = self.root
-        self.stack.append(HandlerState(root.handled_exception, exc))
+        previous = root.handled_exception
+        if self.is_generator and previous is self.outer_handled:
+            previous = None  # another caller may resume it
+        self.stack.append(HandlerState(previous, exc))
         self.stack.append(exc)
         root.handled_exception = exc
 
     def POP_EXCEPT(self, inst: Instruction) -> Any:
-        self.root.handled_exception = self.stack.pop().previous  # type: ignore[attr-defined]
+        previous = self.stack.pop().previous  # type: ignore[attr-defined]
+        self.root.handled_exception = self.outer_handled if previous is None else previous
 
     def CHECK_EXC_MATCH(self, inst: Instruction) -> Any:
         types = self.stack.pop()
@@ -861,9 +885,15 @@ class Opcodes(Calls, Translator):
             self.ip = inst.target.index
 
     def CHECK_EG_MATCH(self, inst: Instruction) -> Any:
-        raise GraphBreak("exception_group", opcode=inst.opname)
+        kinds, exc = self.stack.pop(), self.stack.pop()
+        rest, match = self.unpack(self.inline_real(polyfills.match_except_star, exc, kinds))
+        self.stack += (rest, match)
+        if not match.realize().is_python_constant():
+            self.root.handled_exception = match.realize()
 
-    PREP_RERAISE_STAR = CHECK_EG_MATCH
+    def PREP_RERAISE_STAR(self, inst: Instruction) -> Any:
+        raised, group = self.stack.pop(), self.stack.pop()
+        self.stack.append(self.inline_real(polyfills.reraise_star, group, raised))
 
     def BEFORE_WITH(self, inst: Instruction) -> Any:
         manager = self.stack[-1].realize()
@@ -922,6 +952,8 @@ class Opcodes(Calls, Translator):
             raise GraphBreak("opcode", opcode=f"CALL_INTRINSIC_1 {inst.arg}")
 
     def CALL_INTRINSIC_2(self, inst: Instruction) -> Any:
+        if inst.arg == 1:
+            return self.PREP_RERAISE_STAR(inst)
         raise GraphBreak("opcode", opcode=f"CALL_INTRINSIC_2 {inst.arg}")
 
 

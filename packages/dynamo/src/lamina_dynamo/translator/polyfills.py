@@ -9,11 +9,17 @@ _SELF_MATCH = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, s
 
 def match_keys(subject, keys):
     """Values of ``keys`` in the mapping ``subject`` as a tuple, or None if one is missing."""
+    seen = set()
     values = []
+    get = subject.get if keys else None
     for key in keys:
-        if key not in subject:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        value = get(key, _missing)
+        if value is _missing:
             return None
-        values.append(subject[key])
+        values.append(value)
     return tuple(values)
 
 
@@ -25,26 +31,170 @@ def rest_of_mapping(subject, keys):
     return rest
 
 
+def split_group(group, matches):
+    """The parts of an exception group (matching, rest), as groups of the same nesting; None where a part is empty."""
+    if matches(group):
+        return group, None
+    taken, left = [], []
+    for part in group.exceptions:
+        if isinstance(part, BaseExceptionGroup):
+            inner, rest = split_group(part, matches)
+            if inner is not None:
+                taken.append(inner)
+            if rest is not None:
+                left.append(rest)
+        elif matches(part):
+            taken.append(part)
+        else:
+            left.append(part)
+    return subset_of_group(group, taken), subset_of_group(group, left)
+
+
+def subset_of_group(group, parts):
+    """A group of ``parts`` with the message, chain and notes of ``group``."""
+    if not parts:
+        return None
+    fresh = group.derive(parts)
+    if not isinstance(fresh, BaseExceptionGroup):
+        raise TypeError("derive must return an instance of BaseExceptionGroup")
+    fresh.__traceback__ = group.__traceback__
+    fresh.__context__ = group.__context__
+    cause, hidden = group.__cause__, group.__suppress_context__
+    fresh.__cause__ = cause
+    fresh.__suppress_context__ = hidden
+    notes = getattr(group, "__notes__", None)
+    if notes is not None:
+        fresh.__notes__ = list(notes)
+    return fresh
+
+
+def group_condition(condition):
+    """What ``split`` and ``subgroup`` accept, as a function."""
+    if isinstance(condition, type) and issubclass(condition, BaseException):
+        return lambda e: isinstance(e, condition)
+    if isinstance(condition, tuple) and all(isinstance(c, type) and issubclass(c, BaseException) for c in condition):
+        return lambda e: isinstance(e, condition)
+    if callable(condition) and not isinstance(condition, type):
+        return condition
+    raise TypeError("expected a function, exception type or tuple of exception types")
+
+
+def group_split(group, condition):
+    """``BaseExceptionGroup.split``."""
+    return split_group(group, group_condition(condition))
+
+
+def group_subgroup(group, condition):
+    """``BaseExceptionGroup.subgroup``."""
+    return split_group(group, group_condition(condition))[0]
+
+
+def group_derive(group, parts):
+    """``BaseExceptionGroup.derive``."""
+    return BaseExceptionGroup(group.message, parts)
+
+
+def match_except_star(exc, kinds):
+    """``except* kinds``: (rest, match)."""
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+        if issubclass(kind, BaseExceptionGroup):
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    if exc is None:
+        return None, None
+    if isinstance(exc, kinds):
+        return None, exc if isinstance(exc, BaseExceptionGroup) else ExceptionGroup("", [exc])
+    if isinstance(exc, BaseExceptionGroup):
+        match, rest = split_group(exc, lambda e: isinstance(e, kinds))
+        return rest, match
+    return exc, None
+
+
+def leaves_of(group, out):
+    for part in group.exceptions:
+        if isinstance(part, BaseExceptionGroup):
+            leaves_of(part, out)
+        else:
+            out.append(part)
+    return out
+
+
+def is_part_of(exc, group):
+    """Whether ``exc`` is a part of ``group`` that is raised again, and not a new exception."""
+    return (
+        isinstance(exc, BaseExceptionGroup)
+        and getattr(exc, "__notes__", None) is getattr(group, "__notes__", None)
+        and exc.__traceback__ is group.__traceback__
+        and exc.__cause__ is group.__cause__
+        and exc.__context__ is group.__context__
+    )
+
+
+def reraise_star(group, raised):
+    """What leaves a ``try`` with ``except*`` clauses: the exception to raise, or None."""
+    if not isinstance(group, BaseExceptionGroup):
+        return raised[0] if raised else None
+    fresh, again = [], []
+    for exc in raised:
+        if exc is not None:
+            (again if is_part_of(exc, group) else fresh).append(exc)
+    back = None
+    if again:
+        kept = []
+        for exc in again:
+            leaves_of(exc, kept)
+        back = split_group(group, lambda e: any(e is leaf for leaf in kept))[0]
+    if not fresh:
+        return back
+    if back is not None:
+        fresh.append(back)
+    return ExceptionGroup("", fresh) if len(fresh) > 1 else fresh[0]
+
+
 def match_class(subject, cls, count, names):
     """Attributes that a class pattern binds, or None if ``subject`` does not match."""
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a class")
     if not isinstance(subject, cls):
         return None
+    seen = set()
     values = []
     if count:
-        positional = getattr(cls, "__match_args__", None)
-        if positional is None:
-            if count > 1 or not issubclass(cls, _SELF_MATCH):
-                raise TypeError(f"{cls.__name__}() accepts 0 positional sub-patterns ({count} given)")
+        try:
+            positional = cls.__match_args__
+        except AttributeError:
+            positional = ()
+            takes_self = issubclass(cls, _SELF_MATCH)
+        else:
+            takes_self = False
+            if not isinstance(positional, tuple):
+                raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(positional).__name__})")
+        allowed = 1 if takes_self else len(positional)
+        if count > allowed:
+            plural = "" if allowed == 1 else "s"
+            text = f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({count} given)"
+            raise TypeError(text)
+        if takes_self:
             values.append(subject)
         else:
-            if count > len(positional):
-                raise TypeError(f"{cls.__name__}() accepts {len(positional)} positional sub-patterns ({count} given)")
             for i in range(count):
-                if not hasattr(subject, positional[i]):
+                name = positional[i]
+                if not isinstance(name, str):
+                    raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+                if name in seen:
+                    raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+                seen.add(name)
+                try:
+                    values.append(getattr(subject, name))
+                except AttributeError:
                     return None
-                values.append(getattr(subject, positional[i]))
     for name in names:
-        if not hasattr(subject, name):
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.add(name)
+        try:
+            values.append(getattr(subject, name))
+        except AttributeError:
             return None
-        values.append(getattr(subject, name))
     return tuple(values)

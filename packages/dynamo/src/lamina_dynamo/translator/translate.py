@@ -149,6 +149,10 @@ class Translation:
                 except RestartTranslation:
                     break_at, record = -1, None
                     continue
+                except (RecursionError, MemoryError) as e:
+                    broken = GraphBreak("recursion", error=type(e).__name__)
+                    found = record or BreakRecord(broken.kind, broken.detail, [(self.code, None)], str(broken))
+                    return self.skip(output, found, str(broken))
                 except GraphBreak as e:
                     if record is None or getattr(e, "counts", None):
                         new = BreakRecord(e.kind, e.detail, e.user_stack, str(e))

@@ -72,6 +72,8 @@ class VariableTracker:
             return self.as_python_constant()
         break_graph("not_graph_argument", tracker=self.describe())
 
+    is_class_like = False
+
     def describe(self) -> str:
         """A few words for messages."""
         where = f" from {self.source.name}" if self.source is not None else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections
 import operator
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -124,6 +125,14 @@ class BuiltinVariable(VariableTracker):
         if not hasattr(self.fn, name):
             raise_attribute_error(tx, self, name)
         return super().get_attr(tx, name)
+
+    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
+        if op not in (operator.eq, operator.ne):
+            return super().binary_op(tx, op, other, reflected)
+        other = other.realize()
+        if not isinstance(other, BuiltinVariable):
+            return NotImplemented
+        return tx.const((self.fn == other.fn) == (op is operator.eq))
 
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
@@ -379,10 +388,30 @@ def _delattr(tx: Any, obj: VariableTracker, name: VariableTracker) -> VariableTr
     return tx.const(None)
 
 
+@handles(locals)
+def _locals(tx: Any) -> VariableTracker:
+    if tx.namespace is not None:
+        return tx.namespace
+    pairs = [(tx.const(name), vt) for name, vt in tx.bound_locals()]
+    fresh = DictVariable.from_pairs(tx, pairs)
+    if sys.version_info >= (3, 13):
+        return fresh
+    if tx.locals_vt is None:
+        tx.locals_vt = fresh
+    else:  # one dict a frame, brought up to date by each call; it keeps names that are no variables
+        names = set(tx.f_code.co_varnames) | set(tx.f_code.co_cellvars) | set(tx.f_code.co_freevars)
+        for key, (name, _) in list(tx.locals_vt.entries.items()):
+            if name.as_python_constant() in names and key not in fresh.entries:
+                del tx.locals_vt.entries[key]
+        for key, (name, value) in fresh.entries.items():
+            tx.locals_vt.insert(key, name, value)
+    return tx.locals_vt
+
+
 @handles(vars)
 def _vars(tx: Any, obj: VariableTracker | None = None) -> VariableTracker:
     if obj is None:
-        tx.graph_break("frame_access", function="vars")
+        return _locals(tx)
     try:
         return obj.realize().get_attr(tx, "__dict__")
     except ObservedException as e:
@@ -394,7 +423,8 @@ def _vars(tx: Any, obj: VariableTracker | None = None) -> VariableTracker:
 @handles(dir)
 def _dir(tx: Any, obj: VariableTracker | None = None) -> VariableTracker:
     if obj is None:
-        tx.graph_break("frame_access", function="dir")
+        names = sorted(k.as_python_constant() for k in _locals(tx).unpack(tx))
+        return ListVariable([tx.const(n) for n in names])
     result = obj.realize().call_special(tx, "__dir__", [])
     return ListVariable(sort_trackers(tx, result.unpack(tx), None, None))
 
@@ -755,7 +785,14 @@ def _bool(tx: Any, x: VariableTracker | None = None) -> VariableTracker:
 
 @constructs(complex)
 def _complex(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    return fold(tx, complex, [content(a) for a in args], {k: v.realize() for k, v in kwargs.items()})
+    plain = [content(a) for a in args]
+    if len(plain) == 1 and not kwargs and not plain[0].is_python_constant():
+        for name in ("__complex__", "__float__", "__index__"):
+            method = lookup_special(tx, plain[0], name)
+            if method is not None:
+                plain = [method.call_function(tx, [], {}).realize()]
+                break
+    return fold(tx, complex, plain, {k: v.realize() for k, v in kwargs.items()})
 
 
 @constructs(str)
@@ -1074,7 +1111,7 @@ def _breaks(kind: str, *fns: Any) -> None:
         HANDLERS[fn] = handler
 
 
-_breaks("frame_access", globals, locals, eval, exec, compile, breakpoint)
+_breaks("frame_access", globals, eval, exec, compile, breakpoint)
 _breaks("file_or_system", open, input, __import__)
 
 

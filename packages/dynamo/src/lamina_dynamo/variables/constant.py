@@ -125,11 +125,21 @@ class ConstantVariable(VariableTracker):
                 return str_format(tx, value, args, kwargs, name)
             if name == "join" and len(args) == 1:
                 return fold(tx, method, [self, ListOf.make(args[0].unpack(tx))], {})
-        if name == "__format__" or name == "__str__" or name == "__repr__" or True:
-            return fold(tx, method, [self, *args], kwargs)
+        if name in RAW_OPERATIONS:
+            # C reads the number or text in an instance of a subclass
+            args = [getattr(a, "storage", None) or a for a in args]
+        return fold(tx, method, [self, *args], kwargs)
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.load_const(self.value)
+
+
+#: special methods of builtin types that look at the value of their operands and call nothing of theirs
+RAW_OPERATIONS = frozenset(
+    f"__{prefix}{name}__"
+    for prefix in ("", "r")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "divmod", "pow", "and", "or", "xor", "lshift", "rshift")
+) | {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__", "__contains__", "__mod__"} - {"__rmod__"}
 
 
 class ListOf:

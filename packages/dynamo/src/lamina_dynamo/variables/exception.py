@@ -14,6 +14,12 @@ from .user_object import UserObjectVariable
 GROUP: type = getattr(builtins, "BaseExceptionGroup", type("NoGroup", (BaseException,), {}))
 
 
+def polyfills() -> Any:
+    from ..translator import polyfills as module
+
+    return module
+
+
 class TracebackVariable(VariableTracker):
     """The traceback of an exception raised inside the region; its frames are not those of the plain program."""
 
@@ -199,6 +205,15 @@ class ExceptionVariable(UserObjectVariable):
         self.set_member(tx, "__traceback__", traceback)
         return self
 
+    def method_derive(self, tx: Any, parts: VariableTracker) -> VariableTracker:
+        return tx.inline_real(polyfills().group_derive, self, parts)
+
+    def method_split(self, tx: Any, condition: VariableTracker) -> VariableTracker:
+        return tx.inline_real(polyfills().group_split, self, condition)
+
+    def method_subgroup(self, tx: Any, condition: VariableTracker) -> VariableTracker:
+        return tx.inline_real(polyfills().group_subgroup, self, condition)
+
     def method_add_note(self, tx: Any, note: VariableTracker) -> VariableTracker:
         if not issubclass(note.realize().python_type(), str):
             tx.raise_exception(TypeError, f"note must be a str, not '{note.realize().python_type().__name__}'")
@@ -272,9 +287,11 @@ def chain_context(exc: Any, handled: Any) -> None:
     """Sets `__context__` as raising does: the exception being handled, without making a cycle."""
     if handled is None or handled is exc:
         return
-    link = handled
-    while link is not None:
+    link, seen = handled, set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
         following = getattr(link, "context", None)
+        following = None if following is None else following.realize()
         if following is exc:
             link.context = None
             break

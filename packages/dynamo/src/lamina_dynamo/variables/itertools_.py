@@ -291,6 +291,9 @@ def _islice(tx: Any, iterable: VariableTracker, *bounds: VariableTracker) -> Var
     def bound(vt: VariableTracker) -> int | None:
         return None if is_none(vt) else index_value(tx, vt)
 
+    if not 1 <= len(bounds) <= 3:
+        what = "at least 2" if not bounds else "at most 4"
+        tx.raise_exception(TypeError, f"islice expected {what} arguments, got {len(bounds) + 1}")
     values = [bound(b) for b in bounds]
     if len(values) == 1:
         start, stop_at, step_by = 0, values[0], 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
-import copy
-import copyreg
 import heapq
 import inspect
 import logging
@@ -20,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .attributes import DELETED, find_in_type, raise_attribute_error
+from .attributes import find_in_type, raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .builtin import FOLDABLE, HANDLERS, handles
@@ -418,7 +417,8 @@ def _re_sub(name: str) -> Any:
 HANDLERS[re.sub] = _re_sub("sub")
 HANDLERS[re.subn] = _re_sub("subn")
 
-FOLDABLE.update((inspect.getfullargspec, typing.get_type_hints, typing.get_origin, typing.get_args, string.capwords))
+FOLDABLE.update((str.maketrans, bytes.maketrans, string.capwords))
+FOLDABLE.update((inspect.getfullargspec, typing.get_type_hints, typing.get_origin, typing.get_args))
 
 
 @handles(inspect.isfunction)
@@ -913,6 +913,56 @@ def _checked(tx: Any, fn: Callable[[], Any]) -> Any:
     except Exception as e:
         raise_real(tx, e)
 
+
+def _bisect_function(insert: bool, right: bool) -> Any:
+    """bisect.bisect_left and friends: binary search that compares as the traced program would."""
+
+    def handler(
+        tx: Any,
+        a: VariableTracker,
+        x: VariableTracker,
+        lo: VariableTracker | None = None,
+        hi: VariableTracker | None = None,
+        *,
+        key: VariableTracker | None = None,
+    ) -> VariableTracker:
+        from .builtin import index_value
+        from .function import is_none
+        from .operators import compare
+
+        def key_of(item: VariableTracker) -> VariableTracker:
+            return item if key is None or is_none(key) else key.call_function(tx, [item], {})
+
+        a = a.realize()
+        low = 0 if lo is None else index_value(tx, lo)
+        if low < 0:
+            tx.raise_exception(ValueError, "lo must be non-negative")
+        high = a.length(tx).as_python_constant() if hi is None or is_none(hi) else index_value(tx, hi)
+        wanted = key_of(x) if insert else x
+        while low < high:
+            middle = (low + high) // 2
+            item = key_of(a.get_item(tx, tx.const(middle)))
+            pair = (wanted, item) if right else (item, wanted)
+            is_less = tx.truth(compare(tx, operator.lt, *pair))
+            if is_less == right:
+                high = middle
+            else:
+                low = middle + 1
+        if not insert:
+            return tx.const(low)
+        a.call_method(tx, "insert", [tx.const(low), x], {})
+        return tx.const(None)
+
+    return handler
+
+
+for _name, _insert, _right in (
+    ("bisect_left", False, False),
+    ("bisect_right", False, True),
+    ("insort_left", True, False),
+    ("insort_right", True, True),
+):
+    HANDLERS[getattr(bisect, _name)] = _bisect_function(_insert, _right)
 
 for _name in ("heapify", "heappush", "heappop", "heapreplace", "heappushpop"):
     HANDLERS[getattr(heapq, _name)] = _heap_function(getattr(heapq, _name))

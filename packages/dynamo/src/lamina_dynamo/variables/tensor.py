@@ -94,7 +94,16 @@ class TensorVariable(VariableTracker):
             self.attrs = {}
         self.attrs[name] = value
 
+    def copy_object(self, tx: Any, memo: Any) -> VariableTracker:
+        """copy.deepcopy of a plain tensor without history; others are left to eager."""
+        plain = memo is not None and not self.attrs and self.python_type() is torch.Tensor
+        if not plain or tx.truth(self.get_attr(tx, "requires_grad")):
+            raise GraphBreak("copying", type=self.python_type().__name__)
+        return self.call_method(tx, "clone", [], {})
+
     def del_attr(self, tx: Any, name: str) -> None:
+        if not self.has_attr(tx, name):
+            tx.raise_exception(AttributeError, f"'{self.python_type().__name__}' object has no attribute '{name}'")
         raise GraphBreak("side_effect", operation=f"del tensor.{name}")
 
     def has_attr(self, tx: Any, name: str) -> bool:

@@ -8,6 +8,7 @@ the translation: generated code makes the real class.
 from __future__ import annotations
 
 import abc
+import enum
 import types
 from typing import Any
 
@@ -556,18 +557,22 @@ def build_class(
     for base in bases:
         if issubclass(type(base.value), meta):  # type: ignore[attr-defined]
             meta = type(base.value)  # type: ignore[attr-defined]
-    prepare = find_in_mro(tx, type(meta) if not isinstance(meta, type) else meta, "__prepare__")
-    if prepare is not None and prepare.owner is not type:
-        tx.graph_break("class_statement", metaclass=meta.__name__, reason="__prepare__")
-    namespace = tx.run_class_body(func_vt)
-    meta_class = class_vt_of(tx, meta)
     from .container import TupleVariable
     from .dicts import DictVariable
 
-    ns = DictVariable.from_pairs(tx, [(tx.const(k), v) for k, v in namespace.items()])
-    cls = meta_class.call_function(tx, [name_vt, TupleVariable(list(bases)), ns], kwargs).realize()
-    cell = namespace.get("__classcell__")
-    if cell is not None and isinstance(cls, ClassVariable):
+    meta_class = class_vt_of(tx, meta)
+    base_tuple = TupleVariable(list(bases))
+    namespace: VariableTracker = DictVariable()
+    prepare = find_in_mro(tx, meta, "__prepare__", meta_class)
+    if prepare is not None and prepare.owner is not type:
+        maker = meta_class.get_attr(tx, "__prepare__")
+        namespace = maker.call_function(tx, [name_vt, base_tuple], dict(kwargs)).realize()
+        if find_in_type(tx, namespace, "__getitem__") is None:
+            kind = namespace.python_type().__name__
+            tx.raise_exception(TypeError, f"{meta.__name__}.__prepare__() must return a mapping, not {kind}")
+    cell = tx.run_class_body(func_vt, namespace).realize()
+    cls = meta_class.call_function(tx, [name_vt, base_tuple, namespace], kwargs).realize()
+    if isinstance(cell, CellVariable) and isinstance(cls, ClassVariable):
         check_class_cell(tx, cell, cls, name_vt)
     return cls
 
@@ -591,12 +596,19 @@ def make_class(
     tx: Any, meta: VariableTracker, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
 ) -> VariableTracker:
     """What `type.__new__(meta, name, bases, namespace, **kwargs)` does."""
+    from .container import content
+    from .dicts import DictVariable
+
     if len(args) != 3:
         tx.graph_break("class_statement", reason="arguments of type()")
     name = args[0].realize().as_python_constant()
     bases = [b.realize() for b in args[1].unpack(tx)]
     namespace: dict[str, Any] = {}
-    for key, value in args[2].realize().pairs(tx):  # type: ignore[attr-defined]
+    mapping = content(args[2])
+    if not isinstance(mapping, DictVariable):
+        kind = mapping.python_type().__name__
+        tx.raise_exception(TypeError, f"type.__new__() argument 3 must be dict, not {kind}")
+    for key, value in mapping.pairs(tx):
         namespace[key.realize().as_python_constant()] = value
     for base in bases:
         if not isinstance(base, ClassVariable):

@@ -202,8 +202,13 @@ class UserObjectVariable(VariableTracker):
             return True
         if name == "__class__":
             new = value.realize()
-            cls = new.as_python_constant() if new.is_python_constant() else None
-            if cls is None or not isinstance(cls, type):
+            cls = getattr(new, "value", None)
+            if not new.is_class_like or not isinstance(cls, type):
+                kind = new.python_type().__name__
+                tx.raise_exception(TypeError, f"__class__ must be set to a class, not '{kind}' object")
+            if solid_builtin_base(self.cls) is not object or solid_builtin_base(cls) is not object:
+                tx.graph_break("side_effect", operation="__class__ assignment")
+            if bool(self.cls.__dictoffset__) != bool(cls.__dictoffset__) or has_slots(self.cls) or has_slots(cls):
                 tx.graph_break("side_effect", operation="__class__ assignment")
             tx.output.side_effects.mutation(self)
             self.cls, self.cls_vt = cls, new
@@ -291,6 +296,12 @@ class UserObjectVariable(VariableTracker):
 
     def fill(self, codegen: Any) -> None:
         """Emits the stores that bring the real object to the state of this tracker."""
+        if self.value is not None and self.cls is not type(self.value):
+            codegen.push_function(set_class)
+            codegen(self)
+            self.push_class(codegen)
+            codegen.call_function(2)
+            codegen.pop()
         if self.storage is not None and self.storage.is_mutable:
             if self.value is None or codegen.output.side_effects.is_modified(self.storage):
                 self.storage.replay_into(codegen, self)
@@ -327,6 +338,21 @@ class UserObjectVariable(VariableTracker):
                 codegen(value)
                 codegen.call_function(3)
                 codegen.pop()
+
+
+def has_slots(cls: type) -> bool:
+    """Whether a class or a base has `__slots__` entries of its own."""
+    return any(
+        type(v) is types.MemberDescriptorType
+        for klass in cls.__mro__
+        if klass.__flags__ & HEAP_TYPE
+        for v in klass.__dict__.values()
+    )
+
+
+def set_class(obj: Any, cls: type) -> None:
+    """`obj.__class__ = cls` without running `__setattr__`, for generated code."""
+    object.__setattr__(obj, "__class__", cls)
 
 
 def read_slot(obj: Any, descriptor: Any) -> Any:
