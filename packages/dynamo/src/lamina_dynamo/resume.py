@@ -33,14 +33,15 @@ _CO_VARARGS, _CO_VARKEYWORDS, _CO_GENERATOR = 4, 8, 32
 
 class HandlerState(VariableTracker):
     """The exception state that ``PUSH_EXC_INFO`` saved on the stack: ``previous`` was handled before (or None),
-    ``current`` is now."""
+    ``current`` is now. Clean-up code restores a copy of it, after which the saved state is ``over``."""
 
-    __slots__ = ("current", "previous")
+    __slots__ = ("current", "over", "previous")
 
     def __init__(self, previous: VariableTracker | None, current: VariableTracker):
         self.source = None
         self.previous = previous
         self.current = current
+        self.over = False
 
     def children(self) -> Any:
         return (self.current,)
@@ -303,7 +304,12 @@ def stack_effect(opname: str, opcode: int, arg: int | None, jump: bool = False) 
 def slots_of(stack: list[VariableTracker]) -> list[str]:
     from .translator.base import NULL
 
-    return [NULL_SLOT if vt is NULL else HANDLER_SLOT if isinstance(vt, HandlerState) else VALUE_SLOT for vt in stack]
+    def slot_of(vt: VariableTracker) -> str:
+        if vt is NULL:
+            return NULL_SLOT
+        return HANDLER_SLOT if isinstance(vt, HandlerState) and not vt.over else VALUE_SLOT
+
+    return [slot_of(vt) for vt in stack]
 
 
 def slots_after(slots: list[str], inst: Instruction, jump: bool) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ class SideEffects:
         """Fills the new objects made so far; filling may make more.  Leaves the stack as it is."""
         from .variables.user_class import ClassVariable
 
-        self.draining = True
+        outer, self.draining = self.draining, True
         try:
             while self.pending_fill:
                 vt = self.pending_fill.pop(0)
@@ -187,7 +187,7 @@ class SideEffects:
                 else:
                     vt.fill(cg)
         finally:
-            self.draining = False
+            self.draining = outer
 
     # -- the graph of new objects ---------------------------------------------------------------------------------
 

@@ -872,7 +872,9 @@ class Opcodes(Calls, Translator):
         root.handled_exception = exc
 
     def POP_EXCEPT(self, inst: Instruction) -> Any:
-        previous = self.stack.pop().previous  # type: ignore[attr-defined]
+        state = self.stack.pop()
+        state.over = True  # type: ignore[attr-defined]
+        previous = state.previous  # type: ignore[attr-defined]
         self.root.handled_exception = self.outer_handled if previous is None else previous
 
     def CHECK_EXC_MATCH(self, inst: Instruction) -> Any:

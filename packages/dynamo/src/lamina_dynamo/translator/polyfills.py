@@ -1,5 +1,6 @@
 """What some opcodes do, written in Python so that translation can follow it like user code."""
 
+# ruff: noqa: F821 - exception groups exist from Python 3.11 on, and so do the opcodes that come here
 from __future__ import annotations
 
 _missing = object()

@@ -13,7 +13,7 @@ from .attributes import DELETED
 from .base import ObservedException, VariableTracker
 from .builder import wrap_lazy, wraps_type
 from .container import ListVariable, TupleVariable, all_constant, content
-from .keys import stored_key
+from .keys import push_traced_keys, stored_key
 from .operators import same_or_equal
 
 Pair = tuple[VariableTracker, VariableTracker]
@@ -325,6 +325,7 @@ class DictVariable(VariableTracker):
         self.push_entries(codegen)
 
     def push_entries(self, codegen: Any) -> None:
+        push_traced_keys(codegen, [(key, pair[0]) for key, pair in self.entries.items()])
         for k, v in self.entries.values():
             codegen(k)
             codegen(v)

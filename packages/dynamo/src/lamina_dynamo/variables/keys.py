@@ -116,6 +116,19 @@ def stored_key(tx: Any, container: Any, vt: VariableTracker) -> Any:
     return StoredKey(tx, vt, key.hash, container) if isinstance(key, TracedKey) else key
 
 
+def push_traced_keys(codegen: Any, keys: Any) -> None:
+    """Finishes the new objects with an own `__hash__` before generated code puts them into a dict or set.
+
+    `keys`: pairs (key stand-in, tracker).
+    """
+    for key, vt in keys:
+        if isinstance(key, (ConstantKey, IdentityKey)) or vt.source is not None or vt.is_python_constant():
+            continue
+        codegen(vt)
+        codegen.pop()
+        codegen.output.side_effects.drain(codegen)
+
+
 def key_of_object(tx: Any, vt: VariableTracker) -> Any:
     """Key by the rules of the object's type: identity, or its traced `__hash__`."""
     from .attributes import find_in_type

@@ -10,6 +10,7 @@ from typing import Any
 from .base import VariableTracker
 from .builder import wraps_type
 from .container import all_constant, content
+from .keys import push_traced_keys
 
 _SET_OPS = {operator.and_, operator.or_, operator.xor, operator.sub}
 
@@ -298,6 +299,7 @@ class SetVariable(SetBase):
         return self
 
     def reconstruct(self, codegen: Any) -> None:
+        push_traced_keys(codegen, self.entries.items())
         for item in self.entries.values():
             codegen(item)
         codegen.build("BUILD_SET", len(self.entries))
@@ -309,6 +311,7 @@ class SetVariable(SetBase):
         self.replay_into(codegen, self)
 
     def replay_into(self, codegen: Any, target: VariableTracker) -> None:
+        push_traced_keys(codegen, self.entries.items())
         codegen.push_function(set_set)
         codegen(target)
         for item in self.entries.values():

@@ -8,7 +8,6 @@ the translation: generated code makes the real class.
 from __future__ import annotations
 
 import abc
-import enum
 import types
 from typing import Any
 

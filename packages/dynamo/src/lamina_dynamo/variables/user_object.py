@@ -270,6 +270,9 @@ class UserObjectVariable(VariableTracker):
 
     def reconstruct(self, codegen: Any) -> None:
         """A new object: `__new__` of the builtin base, remembered at once; side_effects fills it in."""
+        if self.value is not None:  # a real object that translation met or folded
+            codegen.load_global_alias("obj", self.value)
+            return
         self.reconstruct_empty(codegen)
         codegen.remember(self)
         codegen.output.side_effects.pending_fill.append(self)
