@@ -27,6 +27,8 @@ class Symbols:
         self.env = ShapeEnv(duck_shape=False, specialize_zero_one=True)
         fakes.use_shape_env(self.env)
         self.sources: dict[Any, Any] = {}
+        #: symbol -> the number it stands for in this translation
+        self.values: dict[str, Any] = {}
         self.extra: list[Guard] = []
 
     def _symbol(self, source: Any, value: int, positive: bool, low: Any = None, high: Any = None) -> Any:
@@ -42,6 +44,7 @@ class Symbols:
             do_not_specialize_zero_one=not positive,
         )
         self.sources[str(symbol)] = source
+        self.values[str(symbol)] = value
         node = self.env.create_symintnode(symbol, hint=value, source=key)
         if low is not None or high is not None:
             self._bound(source, low, high)
@@ -122,31 +125,45 @@ class Symbols:
             do_not_specialize_zero_one=True,
         )
         self.sources[str(symbol)] = source
+        self.values[str(symbol)] = value
         return self.env.create_symfloatnode(symbol, hint=value, source=key)
 
     def guards(self) -> list[Guard]:
         """What was assumed about symbols."""
         found = list(self.extra)
-        seen: set[str] = set()
+        seen: set[Any] = set()
         for entry in self.env.guards:
-            guard = self._guard(entry.expr)
-            if guard is not None and guard.value.expr not in seen:
-                seen.add(guard.value.expr)
-                found.append(guard)
+            for guard in self._guards_of(entry.expr):
+                if (guard.source, guard.value.expr) not in seen:
+                    seen.add((guard.source, guard.value.expr))
+                    found.append(guard)
         for symbol, source in self.sources.items():
             replaced = next((v for k, v in self.env.replacements.items() if str(k) == symbol), None)
             if replaced is not None and replaced.is_number:
                 number = int(replaced) if replaced.is_Integer else float(replaced)
-                found.append(
-                    Guard(
-                        (source,), "SHAPE_EXPR", ShapeExpr(f"a == {number!r}", ("a",), f"{source.name} == {number!r}")
-                    )
-                )
+                found.append(_equals(source, number))
             elif replaced is not None:
-                found.append(self._relation(symbol, replaced))
+                try:
+                    found.append(self._relation(symbol, replaced))
+                except _Unprintable:
+                    found += [self._fixed(symbol), *self._fixed_symbols(replaced)]
             elif isinstance(source, TensorMetaSource):
                 found.append(Guard((source,), "SHAPE_EXPR", ShapeExpr("2 <= a", ("a",), f"2 <= {source.name}")))
         return [g for g in found if g is not None]
+
+    def _guards_of(self, expr: Any) -> list[Guard]:
+        try:
+            guard = self._guard(expr)
+        except _Unprintable:
+            return self._fixed_symbols(expr)
+        return [] if guard is None else [guard]
+
+    def _fixed_symbols(self, expr: Any) -> list[Guard]:
+        """What guards cannot say about the symbols of ``expr`` holds for their present values."""
+        return [self._fixed(name) for name in sorted(map(str, expr.free_symbols)) if name in self.sources]
+
+    def _fixed(self, symbol: str) -> Guard:
+        return _equals(self.sources[symbol], self.values[symbol])
 
     def _relation(self, symbol: str, expr: Any) -> Guard | None:
         names = {symbol: "v0"}
@@ -165,6 +182,10 @@ class Symbols:
         for letter, source in sorted(zip(names.values(), sources), key=lambda p: -len(p[0])):
             shown = shown.replace(letter, source.name)
         return Guard(sources, "SHAPE_EXPR", ShapeExpr(text, tuple(names.values()), shown))
+
+
+def _equals(source: Any, number: Any) -> Guard:
+    return Guard((source,), "SHAPE_EXPR", ShapeExpr(f"a == {number!r}", ("a",), f"{source.name} == {number!r}"))
 
 
 _RELATIONS = {
@@ -207,6 +228,8 @@ def _print(expr: Any, names: dict[str, str]) -> str:
         return f"({sub(args[0])} ** {int(args[1])})"
     if kind in ("FloorDiv", "CleanDiv"):
         return f"({sub(args[0])} // {sub(args[1])})"
+    if kind in ("FloatTrueDiv", "IntTrueDiv"):
+        return f"({sub(args[0])} / {sub(args[1])})"
     if kind in ("Mod", "PythonMod"):
         return f"({sub(args[0])} % {sub(args[1])})"
     if kind in ("Max", "Min"):
