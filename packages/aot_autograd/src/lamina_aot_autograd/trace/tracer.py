@@ -72,6 +72,15 @@ def is_single(meta: Any) -> bool:
     return len(meta) == 4 and isinstance(meta[2], torch.dtype)
 
 
+class Number:
+    """A result that is a Python number known from the operands' metadata (the lengths that attention ops return)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool | int | float) -> None:
+        self.value = value
+
+
 class Tracer(DispatchMode):
     """Records into `graph`. `constants` maps attribute names to real tensors that the graph reads by get_attr.
 
@@ -248,12 +257,16 @@ class Tracer(DispatchMode):
             return [self._describe(item, device) for item in result]
         if result is None:
             return None
+        if isinstance(result, (bool, int, float)):
+            return Number(result)
         raise DataDependentError(f"an op gives a Python {type(result).__name__}")
 
     def run_pure(self, info: OpInfo, args: tuple, kwargs: dict) -> Any:
         if info.is_random and self.phase == "backward":
             raise UnsupportedError("a random op in the backward (a region run again)")
         meta = self.results(info, args, kwargs)
+        if isinstance(meta, Number):
+            raise DataDependentError(f"{info.func} gives a Python {type(meta.value).__name__}")
         lower = self.lower
         graph_args = tuple([lower(a) for a in args])
         graph_kwargs = {k: lower(v) for k, v in kwargs.items()} if kwargs else kwargs
@@ -266,12 +279,16 @@ class Tracer(DispatchMode):
             node = self.record(info.base, info.func, graph_args, graph_kwargs, make_value(*meta))
             return self.fresh(node, meta)
         node = self.record(
-            info.base, info.func, graph_args, graph_kwargs, [None if m is None else make_value(*m) for m in meta]
+            info.base,
+            info.func,
+            graph_args,
+            graph_kwargs,
+            [None if m is None else m.value if isinstance(m, Number) else make_value(*m) for m in meta],
         )
         results = []
         for i, m in enumerate(meta):
-            if m is None:
-                results.append(None)
+            if m is None or isinstance(m, Number):
+                results.append(None if m is None else m.value)
                 continue
             item = self.record("getitem", operator.getitem, (node, i), {}, node.meta["val"][i])
             results.append(self.fresh(item, m))
