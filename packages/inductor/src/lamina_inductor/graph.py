@@ -522,8 +522,7 @@ class GraphLowering:
         self._add(
             ExternNode(
                 len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars),
-                tuple(binds),
-                (node.name,), not binds and can_write_into(callee, val),
+                tuple(binds), (node.name,), not binds and can_write_into(callee, val),
                 reason=dict(self.reasons[-1:]).get(node.name, "extern"),
             )
         )  # fmt: skip

@@ -16,9 +16,8 @@ from .. import build_cache, toolchain
 from ..errors import TargetUnavailable
 from ..ir.program import GraphProgram, KernelCall
 from ..runtime import NativeGraph, function_address, native
-from .cpp_kernel import write_kernel
 from .cpp_ops import can_write
-from .kernel import KernelSpec
+from .cpp_sharing import Function, share_kernels
 from .wrapper_cpp import write_wrapper
 
 _UNIT_COST = 260
@@ -53,19 +52,19 @@ class CppTarget:
         jobs = getattr(config, "compile_jobs", 0)
         module = native(cache_dir, cxx)
         cache = build_cache.shared_cache(cache_dir)
-        names, groups = _group_kernels(program.kernels)
+        functions, calls = share_kernels(program.kernels, toolchain.vector_bytes())
+        groups = _divide(functions)
         in_wrapper = len(groups) == 1 and len(program.steps) <= _LONG_STEPS
-        table = {key: k for k, key in enumerate(names)}
 
         def kernel_text(call: KernelCall) -> str:
-            key = call.kernel.key()
-            return f"kernels::{names[key]}" if in_wrapper else f"f->kernels[{table[key]}]"
+            k, _ = calls[call.kernel.key()]
+            return f"kernels::{functions[k].name}" if in_wrapper else f"f->kernels[{k}]"
 
-        wrapper = write_wrapper(program, kernel_text, toolchain.vector_bytes() // 4)
-        bodies = [
-            "".join(write_kernel(spec, names[spec.key()], toolchain.vector_bytes()) + "\n" for spec in group)
-            for group in groups
-        ]
+        def more_sizes(call: KernelCall) -> tuple[str, ...]:
+            return calls[call.kernel.key()][1]
+
+        wrapper = write_wrapper(program, kernel_text, toolchain.vector_bytes() // 4, more_sizes)
+        bodies = ["".join(f.text + "\n" for f in group) for group in groups]
         head = ('#include "lamina.h"\n' if wrapper.includes_kernels or in_wrapper else "") + _GRAPH_HEAD
         if in_wrapper:
             body = "".join(bodies).replace('extern "C" int ', "static int ")
@@ -78,8 +77,9 @@ class CppTarget:
         libraries = [build_cache.load(p) for p in cache.build_all(units, configured=cxx, jobs=jobs)]
         addresses: list[int] = []
         if not in_wrapper:
-            where = {spec.key(): k for k, group in enumerate(groups) for spec in group}
-            addresses = [function_address(libraries[1 + where[key]], name) for key, name in names.items()]
+            addresses = [
+                function_address(libraries[1 + k], f.name) for k, group in enumerate(groups) for f in group
+            ]
         int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
         tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
         kinds = "".join(
@@ -102,23 +102,17 @@ class CppTarget:
         return graph
 
 
-def _group_kernels(kernels: Sequence[KernelSpec]) -> tuple[dict[str, str], list[list[KernelSpec]]]:
-    """Distinct kernels: key → C name, and their division into units."""
-    names: dict[str, str] = {}
-    groups: list[list[KernelSpec]] = []
+def _divide(functions: Sequence[Function]) -> list[list[Function]]:
+    """Functions in order, divided into units."""
+    groups: list[list[Function]] = []
     cost = _UNIT_COST
-    for spec in kernels:
-        key = spec.key()
-        if key in names:
-            continue
-        names[key] = f"k{len(names)}"
-        mine = sum(1 for _ in spec.ops()) + 15
-        if cost + mine > _UNIT_COST:
+    for f in functions:
+        if cost + f.cost > _UNIT_COST:
             groups.append([])
             cost = 0
-        groups[-1].append(spec)
-        cost += mine
-    return names, groups
+        groups[-1].append(f)
+        cost += f.cost
+    return groups
 
 
 __all__ = ["CppTarget"]

@@ -32,15 +32,21 @@ _TILE = 32  # iterations of the second loop of a transposing kernel
 _STACK_BYTES = 65536  # scratch up to this size lives on the stack
 
 
-def c_index(e: Expr | int, names: dict[str, str]) -> str:
-    """C text of an index expression (all i64); `names` maps symbols to C text."""
+_MARKED_FROM = 16  # smaller numbers decide about unrolling: they stay part of the text
+
+
+def c_index(e: Expr | int, names: dict[str, str], marked: bool = False) -> str:
+    """C text of an index expression (all i64); `names` maps symbols to C text. With `marked`, larger numbers are put
+    between \\x01 and \\x02: kernels that differ in them alone can share one function."""
     e = to_expr(e)
     op, args = e.op, e.args
     if op == "const":
-        return f"{args[0]}LL" if abs(args[0]) > 0x7FFFFFFF else str(args[0])
+        text = f"{args[0]}LL" if abs(args[0]) > 0x7FFFFFFF else str(args[0])
+        return f"\x01{text}\x02" if marked and args[0] >= _MARKED_FROM else text
     if op == "sym":
         return names.get(args[0], args[0])
-    parts = [c_index(a, names) for a in args]
+    divides = op in ("floordiv", "mod")  # by a known number: much faster
+    parts = [c_index(a, names, marked and not (divides and k)) for k, a in enumerate(args)]
     if op in ("add", "mul"):
         text = (" + " if op == "add" else " * ").join(parts)
         if op == "mul" and args[0].op == "const" and len(args) > 1:  # constants are i64 already through their partner
@@ -52,6 +58,11 @@ def c_index(e: Expr | int, names: dict[str, str]) -> str:
     if args[0].lo >= 0 and args[1].lo > 0:
         return f"({a} {'/' if op == 'floordiv' else '%'} {b})"
     return f"{'floor_div' if op == 'floordiv' else 'floor_rem'}<i64>({a}, {b})"
+
+
+def marked_index(e: Expr | int, names: dict[str, str]) -> str:
+    """`c_index` with marks."""
+    return c_index(e, names, True)
 
 
 @dataclass
@@ -233,7 +244,7 @@ class KernelWriter:
         for b in self.spec.buffers:
             if b.role != "scratch":
                 continue
-            t, count = ELEMENT[b.dtype], c_index(b.numel, {})
+            t, count = ELEMENT[b.dtype], marked_index(b.numel, {})
             if b.numel.is_const and int(b.numel) * b.dtype.itemsize * self.lanes <= _STACK_BYTES:
                 self.put(f"alignas(64) {t} {_c(b.name)}_raw[{max(1, int(b.numel))} * {lanes}];")
                 self.put(f"{t}* __restrict {_c(b.name)} = {_c(b.name)}_raw;")
@@ -243,7 +254,7 @@ class KernelWriter:
 
     def _flat_loops(self, loops: list[LoopVar], blocks: list[tuple[str, str]]) -> None:
         """Opens `for it in [lo, hi)` with the loop variables kept in step; `blocks` adds inner (name, count) pairs."""
-        parts = [(v.name, c_index(v.size, {})) for v in loops] + blocks
+        parts = [(v.name, marked_index(v.size, {})) for v in loops] + blocks
         self.put("i64 rest_ = lo;")
         for name, size in reversed(parts):
             self.put(f"i64 {name} = rest_ % ({size}); rest_ /= ({size});")
@@ -267,13 +278,13 @@ class KernelWriter:
             for k, p in enumerate(spec.phases):
                 self._row_phase(k, p, split=True)
             return
-        count = " * ".join(["i64(1)"] + [f"({c_index(v.size, {})})" for v in outer])
-        work = c_index(self._work() * product(v.size for v in serial), {})
+        count = " * ".join(["i64(1)"] + [f"({marked_index(v.size, {})})" for v in outer])
+        work = marked_index(self._work() * product(v.size for v in serial), {})
         self.open(f"parallel({count}, {work}, 1, [&](i64 lo, i64 hi)")
         self._scratch("1")
         self._flat_loops(outer, [])
         for v in serial:
-            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {marked_index(v.size, {})}; ++{v.name})")
         for k, p in enumerate(spec.phases):
             self._row_phase(k, p, split=False)
         for _ in serial:
@@ -322,7 +333,7 @@ class KernelWriter:
         for op in reductions:
             accs[op] = f"acc{len(self.values)}_{len(accs)}_{tag}"
         parts = split and reductions and not others
-        vec_size = c_index(vec.size, {})
+        vec_size = marked_index(vec.size, {})
         leave = "return;"
         if parts:
             for op in reductions:
@@ -340,7 +351,7 @@ class KernelWriter:
             lo, hi = f"it * {size}", f"imin((it + 1) * {size}, {vec_size})"
             self.values.update(self._imports(phase, tag))
         elif split and not reductions and all(v.kind == "parallel" for v in phase.loops):
-            work = c_index(product(v.size for v in others) * max(1, len(phase.ops)), {})
+            work = marked_index(product(v.size for v in others) * max(1, len(phase.ops)), {})
             self.open(f"parallel({vec_size}, {work}, 1024, [&](i64 lo_, i64 hi_)")
             lo, hi = "lo_", "hi_"
             self.values.update(self._imports(phase, tag))
@@ -355,7 +366,7 @@ class KernelWriter:
         done: set[Op] = set()
         self._hoist(phase, done, lambda d: not (d & inner_names), leave)
         for v in others:
-            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {marked_index(v.size, {})}; ++{v.name})")
         self._hoist(phase, done, lambda d: vec.name not in d, leave)
         rest = [op for op in phase.ops if op not in done]
         if reductions:
@@ -469,23 +480,23 @@ class KernelWriter:
         outer = [v for v in spec.loops if v is not vec and v is not other and v.kind == "parallel"]
         serial = [v for v in spec.loops if v is not vec and v.kind != "parallel"]
         per_item = self._work() * product(v.size for v in serial)
-        count = " * ".join(["i64(1)"] + [f"({c_index(v.size, {})})" for v in outer])
+        count = " * ".join(["i64(1)"] + [f"({marked_index(v.size, {})})" for v in outer])
         if vec is None:
             self.put(f"const i64 total_ = {count};")
-            self.open(f"parallel(total_, {c_index(per_item, {})}, 1, [&](i64 lo, i64 hi)")
+            self.open(f"parallel(total_, {marked_index(per_item, {})}, 1, [&](i64 lo, i64 hi)")
             self._scratch("N")
             self._flat_loops(outer, [])
         else:
             self._open_blocks(vec, other, outer, count, per_item)
         for v in serial:
-            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {marked_index(v.size, {})}; ++{v.name})")
         done: set[Op] = set()
         start = "block_ * width_"
-        stop = f"imin((block_ + 1) * width_, {c_index(vec.size, {})})" if vec is not None else ""
+        stop = f"imin((block_ + 1) * width_, {marked_index(vec.size, {})})" if vec is not None else ""
         if other is not None:
             self.open(f"for (i64 chunk_ = {start}; chunk_ < {stop}; chunk_ += N)")
             self.open(
-                f"for (i64 {other.name} = tile_ * {_TILE}; {other.name} < imin((tile_ + 1) * {_TILE}, {c_index(other.size, {})}); ++{other.name})"  # noqa: E501
+                f"for (i64 {other.name} = tile_ * {_TILE}; {other.name} < imin((tile_ + 1) * {_TILE}, {marked_index(other.size, {})}); ++{other.name})"  # noqa: E501
             )
             start, stop = "chunk_", f"imin(chunk_ + N, {stop})"
         if vec is not None:
@@ -512,7 +523,7 @@ class KernelWriter:
     ) -> None:
         """Opens the shared loop over outer iterations and blocks of the vectorised loop (and tiles of the
         transposed one)."""
-        size = c_index(vec.size, {})
+        size = marked_index(vec.size, {})
         if any(p.loops for p in self.spec.phases):
             width = 4 * self.lanes
         else:
@@ -523,11 +534,11 @@ class KernelWriter:
             self.put(f"const i64 width_ = imax(1, {size}), blocks_ = {size} > 0;")
         blocks, tile_work = [("block_", "blocks_")], "1"
         if other is not None:
-            self.put(f"const i64 tiles_ = ({c_index(other.size, {})} + {_TILE - 1}) / {_TILE};")
+            self.put(f"const i64 tiles_ = ({marked_index(other.size, {})} + {_TILE - 1}) / {_TILE};")
             blocks, tile_work, count = [("tile_", "tiles_"), *blocks], str(_TILE), f"{count} * tiles_"
         self.put(f"const i64 total_ = {count} * blocks_;")
         self.open(
-            f"parallel(total_, {c_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)"
+            f"parallel(total_, {marked_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)"  # noqa: E501
         )
         self._scratch("N")
         self._flat_loops(outer, blocks)
@@ -551,7 +562,7 @@ class KernelWriter:
             a for op, a in accs.items() if op.name == "reduction" and op.args[1] == "sum" and op.dtype.is_floating_point
         ]
         for v in phase.loops:
-            self.open(f"for (i64 {v.name} = 0; {v.name} < {c_index(v.size, {})}; ++{v.name})")
+            self.open(f"for (i64 {v.name} = 0; {v.name} < {marked_index(v.size, {})}; ++{v.name})")
         for op in phase.ops:
             if op not in local:
                 self._emit(op, lanes=lanes, base=base, accs=accs, leave="return;", full_push=True)
@@ -651,11 +662,11 @@ class KernelWriter:
         e, v = op.args[0], vector_type(op.dtype)
         stride = self._stride(e, base)
         if op.dtype is torch.bool or (stride is None):
-            text = f"fill_each<{v}>([&](int k) {{ return {c_index(e, self._names(base, 'k', e))}; }})"
+            text = f"fill_each<{v}>([&](int k) {{ return {marked_index(e, self._names(base, 'k', e))}; }})"
         else:
-            text = f"splat<{v}>({LANE[op.dtype]}({c_index(e, self._names(base, None, e))}))"
+            text = f"splat<{v}>({LANE[op.dtype]}({marked_index(e, self._names(base, None, e))}))"
             if stride != 0:
-                step = c_index(stride, self._names(base, None, stride))
+                step = marked_index(stride, self._names(base, None, stride))
                 text += f" + iota<{v}>()" + ("" if stride == 1 else f" * {LANE[op.dtype]}({step})")
         self.put(f"const {v} {name} = {text};")
         self.values[op] = _Value(name, "lanes")
@@ -670,15 +681,15 @@ class KernelWriter:
         """In column mode scratch elements are whole vectors."""
         if buffer.role != "scratch" or self.mode == "row":
             return None
-        return f"{_c(buffer.name)} + ({c_index(e, self._names(None, None, e))}) * N"
+        return f"{_c(buffer.name)} + ({marked_index(e, self._names(None, None, e))}) * N"
 
     def _emit_load(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
         buffer, e, mask = self.spec.buffer(op.args[0]), op.args[1], op.args[2]
         v, t, p = vector_type(op.dtype), ELEMENT[buffer.dtype], _c(op.args[0])
         whole = self._scratch_access(buffer, e)
         stride = self._stride(e, base)
-        here = c_index(e, self._names(base, None, e))
-        each = f"[&](int k) {{ return {p} + {c_index(e, self._names(base, 'k', e))}; }}"
+        here = marked_index(e, self._names(base, None, e))
+        each = f"[&](int k) {{ return {p} + {marked_index(e, self._names(base, 'k', e))}; }}"
         if whole is not None:
             text = f"load<{v}>({whole}, all_lanes{{}})"
         elif mask is not None:
@@ -692,7 +703,7 @@ class KernelWriter:
         elif stride is not None and stride == 0:
             text = f"load_splat<{v}>({p} + {here})"
         elif stride is not None:
-            text = f"load_strided<{v}>({p} + {here}, {c_index(stride, self._names(base, None, stride))}, {lanes})"
+            text = f"load_strided<{v}>({p} + {here}, {marked_index(stride, self._names(base, None, stride))}, {lanes})"
         else:
             text = f"load_each<{v}, {t}>({each}, {lanes})"
         self.put(f"const {v} {name} = {text};")
@@ -708,8 +719,8 @@ class KernelWriter:
             v = "mask<N>"
         whole = self._scratch_access(buffer, e)
         stride = self._stride(e, base)
-        here = c_index(e, self._names(base, None, e))
-        each = f"[&](int k) {{ return {p} + {c_index(e, self._names(base, 'k', e))}; }}"
+        here = marked_index(e, self._names(base, None, e))
+        each = f"[&](int k) {{ return {p} + {marked_index(e, self._names(base, 'k', e))}; }}"
         if base is None and lanes != "1" and self.lanes > 1 and whole is None:
             lanes = "1"
         m = self._text(mask) if mask is not None else None
@@ -732,7 +743,7 @@ class KernelWriter:
             self.put(f"store<{v}>({p} + {here}, {x}, {lanes});")
         elif stride is not None and stride != 0:
             self.put(
-                f"store_strided<{v}>({p} + {here}, {c_index(stride, self._names(base, None, stride))}, {x}, {lanes});"
+                f"store_strided<{v}>({p} + {here}, {marked_index(stride, self._names(base, None, stride))}, {x}, {lanes});"  # noqa: E501
             )
         else:
             self.put(f"store_each<{v}, {t}>({each}, {x}, {lanes});")
@@ -792,7 +803,14 @@ def _c(name: str) -> str:
 
 def write_kernel(spec: KernelSpec, name: str, vector_bytes: int) -> str:
     """The C++ function of `spec`, called `name`."""
+    return KernelWriter(spec, name, vector_bytes).write().translate(_UNMARK)
+
+
+def write_template(spec: KernelSpec, name: str, vector_bytes: int) -> str:
+    """The same with the numbers marked that could as well be arguments (see `c_index`)."""
     return KernelWriter(spec, name, vector_bytes).write()
 
 
-__all__ = ["KernelWriter", "MULTI_RESULT", "c_index", "write_kernel"]
+_UNMARK = {1: None, 2: None}
+
+__all__ = ["KernelWriter", "MULTI_RESULT", "c_index", "write_kernel", "write_template"]

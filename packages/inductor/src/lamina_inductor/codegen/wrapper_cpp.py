@@ -8,7 +8,7 @@ of buffers that only kernels touch are never made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,9 @@ class WrapperText:
     def flags(self) -> tuple[str, ...]:
         """Compiler flags of the unit. Every early return cleans up every owner: optimising a long function of that
         shape takes minutes and gains nothing, since its time is spent in the calls."""
-        return ("-O0",) if self.is_long and not self.includes_kernels else ()
+        if self.includes_kernels:
+            return ()
+        return ("-O0",) if self.is_long else ("-O1",)
 
     @property
     def is_long(self) -> bool:
@@ -50,7 +52,14 @@ class WrapperText:
 
 
 class _Writer(Names):
-    def __init__(self, program: GraphProgram, kernel_text: Callable[[KernelCall], str], lanes: int) -> None:
+    def __init__(
+        self,
+        program: GraphProgram,
+        kernel_text: Callable[[KernelCall], str],
+        lanes: int,
+        more_sizes: Callable[[KernelCall], Sequence[str]],
+    ) -> None:
+        self.more_sizes = more_sizes
         self.lanes = lanes
         self.program = program
         self.device = program.device.type
@@ -278,7 +287,7 @@ class _Writer(Names):
 
     def _kernel(self, s: KernelCall, number: int) -> None:
         pointers = [self.pointer(a) for a in s.args]
-        sizes = [self.integer(e) for e in s.sizes]
+        sizes = [self.integer(e) for e in s.sizes] + list(self.more_sizes(s))
         buffers = ", ".join(pointers) or "nullptr"
         call = f"{self.kernel_text(s)}(b, s)"
         self.put(f"{{ void* const b[] = {{{buffers}}}; const i64 s[] = {{{', '.join(sizes) or '0'}}};")
@@ -401,15 +410,20 @@ def _c(name: str) -> str:
     return "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
 
 
-def write_wrapper(program: GraphProgram, kernel_text: Callable[[KernelCall], str], lanes: int = 0) -> WrapperText:
+def write_wrapper(
+    program: GraphProgram,
+    kernel_text: Callable[[KernelCall], str],
+    lanes: int = 0,
+    more_sizes: Callable[[KernelCall], Sequence[str]] = lambda call: (),
+) -> WrapperText:
     """The function `lamina_run` of `program`. `kernel_text(call)` names the C function (or pointer) of a kernel
-    call. `lanes`: floats in a
-    vector register, for matrix products that are written inline; 0: none are. A long function with few of them has
+    call, `more_sizes(call)` gives C text of arguments behind the kernel's size symbols. `lanes`: floats in a vector
+    register, for matrix products that are written inline; 0: none are. A long function with few of them has
     none either: it could not be compiled quickly then."""
-    text = _Writer(program, kernel_text, lanes).write()
+    text = _Writer(program, kernel_text, lanes, more_sizes).write()
     inline = sum(1 for _, route, _ in text.routes if route == "inline")
     if inline and text.is_long and inline * _FEW_INLINE < len(text.routes):
-        return _Writer(program, kernel_text, 0).write()
+        return _Writer(program, kernel_text, 0, more_sizes).write()
     return text
 
 
