@@ -56,28 +56,12 @@ struct Tensor {  // owns one handle
     if (h) aoti_torch_delete_tensor_object(h);
     h = nullptr;
   }
-  void take(Slot& o) { reset(), h = o.h, o.h = nullptr; }
+  void take(Tensor& o) { reset(), h = o.h, o.h = nullptr; }
   void* release() {
     void* r = h;
     h = nullptr;
     return r;
   }
-};
-
-struct Tensor : Slot {  // owns one handle
-  Tensor() : Slot{nullptr} {}
-  Tensor(const Tensor&) = delete;
-  ~Tensor() { reset(); }
-};
-
-inline __attribute__((noinline)) void reset_all(Slot* t, int n) {
-  for (int k = n - 1; k >= 0; --k) t[k].reset();
-}
-template <int K> struct Tensors {  // owns the handles of a whole graph
-  Slot t[K] = {};
-  Tensors() = default;
-  Tensors(const Tensors&) = delete;
-  ~Tensors() { reset_all(t, K); }
 };
 
 struct Arena {  // one block for all buffers with a planned place
