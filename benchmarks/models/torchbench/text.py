@@ -324,6 +324,7 @@ class Tacotron2(nn.Module):
         self.attention_rnn, self.decoder_rnn = nn.LSTMCell(prenet + encoder, rnn), nn.LSTMCell(rnn + encoder, rnn)
         self.attention = LocationAttention(rnn, encoder, attention)
         self.frame, self.gate = nn.Linear(rnn + encoder, mels), nn.Linear(rnn + encoder, 1)
+        self.drop, self.drop_state = nn.Dropout(0.5), nn.Dropout(0.1)
         widths = [mels, embed, embed, embed, embed, mels]
         self.postnet = nn.ModuleList(
             nn.Sequential(nn.Conv1d(a, b, 5, padding=2), nn.BatchNorm1d(b)) for a, b in zip(widths, widths[1:])
@@ -332,13 +333,13 @@ class Tacotron2(nn.Module):
     def forward(self, text: Tensor, lengths: Tensor, mels: Tensor):
         x = self.embed(text).transpose(1, 2)
         for conv in self.convs:
-            x = F.dropout(F.relu(conv(x)), 0.5, self.training)
+            x = self.drop(F.relu(conv(x)))
         packed = nn.utils.rnn.pack_padded_sequence(x.transpose(1, 2), lengths.cpu(), batch_first=True)
         memory, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         mask = torch.arange(memory.size(1), device=text.device) >= lengths.unsqueeze(1)
         frames = torch.cat((mels.new_zeros(1, *mels.shape[:2]), mels.permute(2, 0, 1)))
         for layer in self.prenet:
-            frames = F.dropout(F.relu(layer(frames)), 0.5, self.training)
+            frames = self.drop(F.relu(layer(frames)))
         n, rnn = memory.size(0), self.attention_rnn.hidden_size
         ah, ac, dh, dc = (memory.new_zeros(n, rnn) for _ in range(4))
         w = total = memory.new_zeros(n, memory.size(1))
@@ -346,12 +347,10 @@ class Tacotron2(nn.Module):
         outs, gates, aligns = [], [], []
         for frame in frames[:-1]:
             ah, ac = self.attention_rnn(torch.cat((frame, context), -1), (ah, ac))
-            context, w = self.attention(
-                F.dropout(ah, 0.1, self.training), memory, keys, torch.stack((w, total), 1), mask
-            )
+            context, w = self.attention(self.drop_state(ah), memory, keys, torch.stack((w, total), 1), mask)
             total = total + w
             dh, dc = self.decoder_rnn(torch.cat((ah, context), -1), (dh, dc))
-            h = torch.cat((F.dropout(dh, 0.1, self.training), context), 1)
+            h = torch.cat((self.drop_state(dh), context), 1)
             outs.append(self.frame(h))
             gates.append(self.gate(h).squeeze(1))
             aligns.append(w)
@@ -359,7 +358,7 @@ class Tacotron2(nn.Module):
         x = mel
         for i, conv in enumerate(self.postnet):
             x = conv(x)
-            x = F.dropout(torch.tanh(x) if i < len(self.postnet) - 1 else x, 0.5, self.training)
+            x = self.drop(torch.tanh(x) if i < len(self.postnet) - 1 else x)
         return mel, mel + x, torch.stack(gates, 1), torch.stack(aligns, 1)
 
 

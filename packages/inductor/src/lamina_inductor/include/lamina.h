@@ -921,7 +921,7 @@ template <class Op, class V, int U = 1> struct fold_acc {
 template <class V> struct welford_acc {
   static constexpr int B = 8, N = lanes<V>::value;
   V buf[B], mean = {}, m2 = {};
-  V weight = {};
+  V weight = {}, mean_low = {}, m2_low = {};  // what rounding took off the running values: errors do not grow with the length
   int held = 0;
   LM_INLINE void flush() {
     if (!held) return;
@@ -935,9 +935,12 @@ template <class V> struct welford_acc {
   LM_INLINE void join(V bm, V bq, V bw) {
     V w = weight + bw, d = bm - mean;
     V share = select<V>(w == 0, V{}, bw / w);
-    mean = select<V>(weight == 0, bm, mean + d * share);
-    m2 += bq + select<V>((weight == 0) | (bw == 0), V{}, d * d * (weight * share));
-    weight = w;
+    V step = d * share + mean_low, next = mean + step;
+    mean_low = select<V>(weight == 0, V{}, step - (next - mean));
+    mean = select<V>(weight == 0, bm, next);
+    V more = bq + select<V>((weight == 0) | (bw == 0), V{}, d * d * (weight * share)) + m2_low, sum = m2 + more;
+    m2_low = more - (sum - m2);
+    m2 = sum, weight = w;
   }
   template <int K> LM_INLINE void push(slot<K>, V v, all_lanes) {
     buf[held++] = v;
