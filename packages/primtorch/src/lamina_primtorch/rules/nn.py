@@ -81,12 +81,16 @@ def dot(a: Any, b: Any) -> TensorMeta:
 
 
 def _conv_last(x: Any, weight: Any) -> bool:
-    """True if eager's CPU convolution answers in channels-last; 1-d convolutions are run as 2-d ones of height 1."""
+    """True if eager's CPU convolution answers in channels-last; 1-d convolutions are run as 2-d ones of height 1,
+    with a contiguous input.
+    """
     if x.dtype is torch.float64 or len(x.shape) not in (3, 4, 5):
         return False
     for t in (x, weight):
         shape, stride = tuple(t.shape), tuple(t.stride())
         if len(shape) == 3:
+            if t is x and not strides.is_contiguous(shape, stride):
+                continue
             shape, stride = (*shape[:2], 1, shape[2]), (*stride[:2], shape[2] * stride[2], stride[2])
         if strides.suggests_channels_last(shape, stride):
             return True
