@@ -1,4 +1,6 @@
-"""Faults planted in the real stages: `check` names the stage, `bisect` the operator, `minify` writes a failing script."""
+"""Faults planted in the real stages: `check` names the stage, `bisect` the operator, `minify` writes a failing
+script.
+"""
 
 from __future__ import annotations
 

@@ -100,6 +100,15 @@ def mark_static(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | 
         marks.static.add(dim)
 
 
+def is_argument(source: Any) -> bool:
+    """Whether the value at ``source`` is an argument of the frame, or an item of containers that are."""
+    from .source import DictValueSource, ItemSource, LocalSource
+
+    while isinstance(source, (ItemSource, DictValueSource)):
+        source = source.base
+    return isinstance(source, LocalSource)
+
+
 class FrameState:
     """What was seen at earlier translations of a frame, by source. ``mode`` is the setting ``dynamic`` (None, True
     or False).
@@ -135,8 +144,10 @@ class FrameState:
             if old != value and not (old != old and value != value) and len(self._symbolic_numbers) < _MOST_NUMBERS:
                 self._symbolic_numbers.add(source)
         self._numbers[source] = value
-        if source not in self._symbolic_numbers and not self._eager_to_generalise():
-            return False
+        if source not in self._symbolic_numbers and not self.generalised:
+            # Attributes, globals and floats are settings (`self.eps`, `self.heads`): static until one differs.
+            if self.mode is not True or isinstance(value, float) or not is_argument(source):
+                return False
         return not (isinstance(value, int) and value in (0, 1))
 
     def symbolic_dims(self, source: Any, tensor: torch.Tensor) -> frozenset[int]:

@@ -77,12 +77,39 @@ def test_the_number_stands_in_the_graph():
     assert view.args[1:] == (4, 2)
 
 
-def test_values_of_other_tensors_stay_unknown():
+def test_values_of_other_tensors_stay_in_the_program():
     def fn(x):
         return torch.zeros(torch.empty((), dtype=torch.int64).fill_(3).item()), x.sum().item()
 
-    with pytest.raises(lamina_dynamo.GraphBreakError):
-        lamina_dynamo.capture(fn, fullgraph=True)(torch.zeros(4))
+    compiled = lamina_dynamo.optimize("eager")(fn)
+    for k in range(3):
+        zeros, total = compiled(torch.full((4,), float(k)))
+        assert zeros.shape == (3,) and total == 4.0 * k
+
+
+def test_settings_of_a_module_are_no_inputs_under_dynamic():
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.eps, self.heads = 1e-5, 4
+
+        def forward(self, x, n):
+            return x.reshape(self.heads, -1) * self.eps + n
+
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append([i for i in inputs if not isinstance(i, torch.Tensor)])
+        return gm.forward
+
+    module = Scale()
+    compiled = lamina_dynamo.optimize(backend, dynamic=True)(module)
+    for n, length in ((3, 8), (4, 12), (7, 16)):
+        x = torch.randn(length)
+        assert torch.equal(compiled(x, n), module(x, n))
+    assert len(graphs) == 1 and not any(isinstance(i, (float, torch.SymFloat)) for i in graphs[0])
+    module.eps, module.heads = 2.0, 2
+    assert torch.equal(compiled(x, n), module(x, n))
 
 
 def test_large_numbers_are_never_symbolic():

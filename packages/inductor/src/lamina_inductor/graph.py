@@ -575,7 +575,8 @@ class GraphLowering:
         return Output("view" if shared else "buffer", name=value.buffer, layout=layout)
 
 
-# (arithmetic ops, loads) of a value with several users that each of them rather computes again than reads: arithmetic is
+# (arithmetic ops, loads) of a value with several users that each of them rather computes again than reads: arithmetic
+# is
 # nearly free on a device, where a stored value costs a write and a read of its own
 REPEATABLE = {"cpu": (2, 1), "device": (16, 3)}
 
