@@ -39,6 +39,18 @@ class CheckedGraph:
         self.check(inputs)
         return self.run(*inputs)
 
+    unboxed = __call__
+
+    def boxed(self, inputs: list[Any]) -> list[Any]:
+        """The same, taking the items out of one list."""
+        self.check(inputs)
+        boxed = getattr(self.run, "boxed", None)
+        if boxed is not None:
+            return boxed(inputs)
+        args = tuple(inputs)
+        inputs.clear()
+        return list(self.run(*args))
+
     def check(self, inputs: Sequence[Any]) -> None:
         """Raises InputError unless `inputs` are what the program was compiled for."""
         if len(inputs) != self.count:
