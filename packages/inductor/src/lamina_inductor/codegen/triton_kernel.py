@@ -410,7 +410,8 @@ class Emitter:
         if kind == "softmax_stats":
             m = self.fresh(f"lm.maximum({name}_0, {v})")
             safe = self.fresh(f"tl.where({m} == float('-inf'), 0.0, {m})")
-            self.write(f"{name}_1 = {name}_1 * lm.exp({name}_0 - {safe}) + lm.exp({v} - {safe})")
+            # the hardware's exponential: its error grows with distance from the maximum, where terms no longer count
+            self.write(f"{name}_1 = {name}_1 * tl.exp({name}_0 - {safe}) + tl.exp({v} - {safe})")
             self.write(f"{name}_0 = {m}")
         elif len(accs) == 2:
             index = self._masked_index(op)
@@ -864,6 +865,12 @@ def persistent_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[s
     return out
 
 
+def largest_body(spec: KernelSpec) -> int:
+    """Arithmetic ops of the longest inner phase."""
+    quiet = ("load", "store", "constant", "item", "index_expr")
+    return max(sum(op.name not in quiet for op in p.ops) for p in spec.phases if p.loops)
+
+
 def looped_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, int]]:
     """Blocks of a looped reduction: long rows when the inner range is contiguous, tiles when the rows are.
 
@@ -872,7 +879,7 @@ def looped_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, 
     """
     length = next_power(int(inner.size)) if inner.size.is_const else 1 << 20
     if inner_contiguous(spec):
-        first = 1024 if sum(1 for _ in spec.ops()) > 24 else 2048
+        first = 1024 if sum(1 for _ in spec.ops()) > 24 else 4096 if largest_body(spec) <= 4 else 2048
         return [
             {"XBLOCK": 1, "RBLOCK": min(length, first), "num_warps": 8},
             {"XBLOCK": 1, "RBLOCK": min(length, 4096), "num_warps": 8},
@@ -949,9 +956,7 @@ def _split(spec: KernelSpec, axis: Axis) -> TritonKernel:
         f.kept[op] = name
         for suffix, init, dtype in f.accumulators(op):
             other = literal(int(init) if dtype == torch.bool else init)
-            text = (
-                f"tl.load(ws{k}{suffix} + xindex * {parts} + rlocal, xmask & (rlocal < {parts}), other={other})"
-            )
+            text = f"tl.load(ws{k}{suffix} + xindex * {parts} + rlocal, xmask & (rlocal < {parts}), other={other})"
             f.write(f"{name}{suffix} = {text}" + (" != 0" if dtype == torch.bool else ""))
         f.finish(op)
     for op in phase.ops:
