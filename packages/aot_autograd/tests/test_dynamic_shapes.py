@@ -104,3 +104,23 @@ def test_symbolic_int_input(h):
     for size in (4, 6):
         out = c(leaf(size), size)
         assert torch.equal(out[0], leaf(size).view(size, -1) * 2) and out[1] == size
+
+
+def test_float_functions_of_sizes(h):
+    check(h, lambda x: (x / x.shape[0] ** 0.5, x * (x.shape[0] / 3)), lambda n: [leaf(n, 3)], {0: (0,)}, [4, 5])
+
+
+def test_float_of_a_size_that_is_known(h):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    n = graph.placeholder("n")
+    root = graph.call_function(pow, (n, 0.5))
+    graph.output((graph.call_function(torch.div, (x, root)),))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    env = ShapeEnv()
+    symbol = env.create_unbacked_symint()
+    torch._check(symbol == 2)
+    x.meta["val"] = FakeTensorMode(shape_env=env).from_tensor(leaf(4))
+    n.meta["val"] = symbol
+    c = h.compile_fn(gm, [leaf(4), 2])
+    torch.testing.assert_close(c(leaf(4), 2)[0], leaf(4) / 2**0.5)

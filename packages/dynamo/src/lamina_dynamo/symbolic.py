@@ -200,6 +200,25 @@ _RELATIONS = {
 }
 
 
+# Functions of torch's symbolic numbers, as Python calls and operators; ints and floats divide and multiply as Python's.
+_CALLS = {"ToFloat": "float", "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "Abs": "abs"}
+_OPERATORS = {
+    "FloorDiv": "//",
+    "CleanDiv": "//",
+    "Mod": "%",
+    "PythonMod": "%",
+    "IntTrueDiv": "/",
+    "FloatTrueDiv": "/",
+    "PowByNatural": "**",
+    "FloatPow": "**",
+    "LShift": "<<",
+    "RShift": ">>",
+    "BitwiseFn_bitwise_and": "&",
+    "BitwiseFn_bitwise_or": "|",
+    "BitwiseFn_bitwise_xor": "^",
+}
+
+
 def _print(expr: Any, names: dict[str, str]) -> str:
     """A sympy expression as Python text; ``names`` collects symbol -> letter."""
     kind = type(expr).__name__
@@ -215,9 +234,11 @@ def _print(expr: Any, names: dict[str, str]) -> str:
         return str(int(expr))
     if expr.is_Float:
         return repr(float(expr))
-    if kind == "ToFloat":
-        return sub(expr.args[0])
     args = expr.args
+    if kind in _CALLS and len(args) == 1:
+        return f"{_CALLS[kind]}({sub(args[0])})"
+    if kind in _OPERATORS and len(args) == 2:
+        return f"({sub(args[0])} {_OPERATORS[kind]} {sub(args[1])})"
     if kind in _RELATIONS:
         return f"({sub(args[0])} {_RELATIONS[kind]} {sub(args[1])})"
     if kind == "Add":
@@ -226,16 +247,8 @@ def _print(expr: Any, names: dict[str, str]) -> str:
         return "(" + " * ".join(sub(a) for a in args) + ")"
     if kind == "Pow" and args[1].is_Integer and int(args[1]) >= 0:
         return f"({sub(args[0])} ** {int(args[1])})"
-    if kind in ("FloorDiv", "CleanDiv"):
-        return f"({sub(args[0])} // {sub(args[1])})"
-    if kind in ("FloatTrueDiv", "IntTrueDiv"):
-        return f"({sub(args[0])} / {sub(args[1])})"
-    if kind in ("Mod", "PythonMod"):
-        return f"({sub(args[0])} % {sub(args[1])})"
     if kind in ("Max", "Min"):
         return f"{kind.lower()}(" + ", ".join(sub(a) for a in args) + ")"
-    if kind == "Abs":
-        return f"abs({sub(args[0])})"
     if kind == "And":
         return "(" + " and ".join(sub(a) for a in args) + ")"
     if kind == "Or":

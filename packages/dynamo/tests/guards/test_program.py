@@ -10,6 +10,7 @@ import types
 import pytest
 import torch
 
+import lamina_dynamo
 from lamina_dynamo.guards import KINDS, Guard, ShapeExpr, TensorExpect, check_guard
 from lamina_dynamo.guards.build import build, compile_shape, complete
 from lamina_dynamo.source import (
@@ -456,3 +457,44 @@ def test_remaining_kinds(kind, value, good, bad):
     assert built.check(scope) == -1 and check_guard(guard, scope)
     scope.f_locals["obj"] = bad
     assert built.check(scope) == 0 and not check_guard(guard, scope)
+
+
+def test_shape_guards_with_one_text_over_different_sizes_all_count():
+    lamina_dynamo.reset()
+    seen = []
+
+    def count(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+
+    def f(x, y):
+        return (x * 2 if x.shape[0] > 3 else x * 3), (y * 2 if y.shape[0] > 3 else y * 3)
+
+    compiled = lamina_dynamo.optimize(count, dynamic=True)(f)
+    for n, m in ((5, 6), (2, 6), (5, 2), (7, 8)):
+        for have, want in zip(compiled(torch.ones(n), torch.ones(m)), f(torch.ones(n), torch.ones(m))):
+            torch.testing.assert_close(have, want)
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda a: a / 3 > 1.4,
+        lambda a: a * 1.5 > 7,
+        lambda a: (a | 4) == 4,
+        lambda a: a**0.5 > 2.1,
+        lambda a: int(a * 0.4) == 2,
+        lambda a: round(a / 2) == 2,
+        lambda a: (a << 2) > 17,
+    ],
+)
+def test_conditions_on_sizes_become_guards(condition):
+    lamina_dynamo.reset()
+
+    def f(x):
+        return x * 2 if condition(x.shape[0]) else x * 3
+
+    compiled = lamina_dynamo.optimize("eager", dynamic=True, fullgraph=True)(f)
+    for n in (4, 5, 7, 9, 4, 3):
+        torch.testing.assert_close(compiled(torch.ones(n)), f(torch.ones(n)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -35,8 +36,10 @@ class SizeNodes:
     def node_of(self, value: Any) -> Any:
         """Graph argument for a SymInt, SymFloat or SymBool; a plain number where the expression is one."""
         expr = value.node.expr
-        if expr.is_number:
-            return value.node.maybe_as_int() if value.node.maybe_as_int() is not None else value
+        if isinstance(value, torch.SymBool):
+            return bool(value) if not expr.free_symbols else self._build(expr, value)
+        if expr.is_number:  # the kind of the number counts: torch gives a SymFloat of 1.5 as the int 1 when asked
+            return float(expr) if isinstance(value, torch.SymFloat) else int(expr)
         return self._build(expr, value)
 
     def _build(self, expr: Any, value: Any) -> Any:
@@ -91,6 +94,9 @@ class SizeNodes:
             "PowByNatural": operator.pow,
             "IntTrueDiv": operator.truediv,
             "FloatTrueDiv": operator.truediv,
+            "FloatPow": operator.pow,
+            "LShift": operator.lshift,
+            "RShift": operator.rshift,
         }
         if kind in binary:
             return self._call(kind.lower(), binary[kind], *parts)
@@ -100,8 +106,19 @@ class SizeNodes:
             for part in parts[1:]:
                 result = self._call(kind.lower(), func, result, part)
             return result
-        if kind == "ToFloat":
-            return self._call("to_float", torch.sym_float, parts[0])
+        unary = {
+            "ToFloat": torch.sym_float,
+            "TruncToInt": math.trunc,
+            "FloorToInt": math.floor,
+            "CeilToInt": math.ceil,
+            "Abs": operator.abs,
+        }
+        if kind in unary:
+            return self._call(kind.lower(), unary[kind], parts[0])
+        if kind.startswith("OpaqueUnaryFn_"):
+            function = getattr(torch, "_sym_" + kind.removeprefix("OpaqueUnaryFn_"), None)
+            if function is not None:
+                return self._call(kind.lower(), function, parts[0])
         if kind == "ModularIndexing":
             return self._call(
                 "mod", operator.mod, self._call("floordiv", operator.floordiv, parts[0], parts[1]), parts[2]

@@ -12,6 +12,8 @@ compiled code runs for the first time (translation changes nothing, so the objec
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import struct
 import types
 from collections import OrderedDict
@@ -135,8 +137,8 @@ class TensorExpect:
 class ShapeExpr:
     """A relation between numbers that were read from the inputs.
 
-    ``expr``: Python source of a boolean expression over ``names``, built from integers, floats, ``+ - * // % ** min
-    max abs`` , comparisons and ``and or not``;
+    ``expr``: Python source of a boolean expression over ``names``, built from integers, floats, arithmetic and bitwise
+    operators, ``min max abs float int floor ceil``, comparisons and ``and or not``;
     ``names[i]`` stands for the value of source number i of the guard. ``text``: the same in the user's expressions,
     for messages.
     """
@@ -297,9 +299,20 @@ def _overlap(values: list[Any]) -> tuple[tuple[int, int], ...]:
 def evaluate_shape(expr: ShapeExpr, values: list[Any]) -> bool:
     names = {n: v for n, v in zip(expr.names, values)}
     try:
-        return bool(eval(expr.expr, {"__builtins__": {}, "min": min, "max": max, "abs": abs}, names))  # noqa: S307 - text made by this package
+        return bool(eval(_shape_code(expr.expr), _SHAPE_NAMES, names))  # noqa: S307 - text made by this package
     except (ArithmeticError, TypeError, ValueError):
         return False
+
+
+_SHAPE_NAMES: dict[str, Any] = {
+    "__builtins__": {}, "min": min, "max": max, "abs": abs, "float": float, "int": int, "floor": math.floor,
+    "ceil": math.ceil,
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _shape_code(text: str) -> types.CodeType:
+    return compile(text, "<shape guard>", "eval")
 
 
 def _explain_tensor(value: Any, expected: TensorExpect) -> str:

@@ -115,9 +115,12 @@ class SymNumberVariable(VariableTracker):
 
 def _result(tx: Any, vt: VariableTracker) -> VariableTracker:
     if isinstance(vt, SymNumberVariable):
-        known = vt.fake.node.maybe_as_int() if isinstance(vt.fake, torch.SymInt) else None
-        if known is not None:
-            return tx.const(known)
+        expr = vt.fake.node.expr
+        if isinstance(vt.fake, torch.SymBool):
+            if not expr.free_symbols:
+                return tx.const(bool(vt.fake))
+        elif expr.is_number:
+            return tx.const(int(expr) if isinstance(vt.fake, torch.SymInt) else float(vt.fake.node.hint))
     return vt
 
 
