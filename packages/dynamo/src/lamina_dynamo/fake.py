@@ -360,8 +360,17 @@ class _Plain:
         self.value = value
 
 
+# Ops whose metadata torch computes for plain sizes only.
+_CONCRETE_ONLY = {torch.ops.aten.constant_pad_nd.default}
+
+
 def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
     if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
+        if info.rule is not None and func in _CONCRETE_ONLY:
+            try:
+                return _from_rule(info.rule(args, kwargs), func, args)
+            except NotImplementedError:
+                pass
         return _through_fake_tensors(func, args, kwargs)
     if info.rule is not None and (not info.takes_tensors or _has_tensor(args)):
         try:
