@@ -212,7 +212,9 @@ def _line_table(instructions: list[Instruction], widths: list[int], first_line: 
             take = min(units, 8)
             units -= take
             if pos is None or pos[0] is None:
-                out.append(128 | (15 << 3) | (take - 1))
+                # generated code counts as part of the line before it: a traceback entry without a line breaks tools
+                out.append(128 | (13 << 3) | (take - 1))
+                out.append(0)
                 continue
             delta = pos[0] - line
             line = pos[0]
@@ -236,7 +238,7 @@ def _line_table_310(instructions: list[Instruction], widths: list[int], first_li
         size = 2 * width
         here = inst.positions[0] if inst.positions else None
         if here is None:
-            out += [size, 128]
+            out += [size, 0]  # generated code counts as part of the line before it
             continue
         delta = here - line
         line = here

@@ -185,10 +185,14 @@ def _index_add(g: Any, x: TensorValue, dim: int, index: TensorValue, src: Tensor
     if not x.shape or len(src.shape) != len(x.shape) or len(index.shape) != 1:
         raise LoweringError("index_add of scalars")
     dim = dim % len(x.shape)
+    # eager has two kernels with two kinds of errors
+    message, kind = ("index out of range in self", "IndexError") if len(x.shape) == 1 else (
+        _bounds(dim, x.shape[dim]), "RuntimeError"
+    )  # fmt: skip
 
     def body(b: Builder, position: Index) -> tuple[Index, Op]:
         row = index.load(b, (position[dim],))
-        picked = b.checked_index(row, x.shape[dim], "index out of range in self", wrap=False)
+        picked = b.checked_index(row, x.shape[dim], message, wrap=False, kind=kind)
         return (*position[:dim], picked, *position[dim + 1 :]), src.load(b, position)
 
     return g.scatter_node(x, src.shape, [dim], body, mode)

@@ -146,6 +146,8 @@ def _nll(x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> tuple
     wide = compute_type(x.dtype)
     counts, safe, w = _nll_parts(x, target, weight, ignore)
     shape = tuple(target.shape)
+    if weight is None:  # a target out of range is an IndexError, as reading its weight would be; gather's is another
+        safe = p.take_rows(p.iota(x.shape[1], 0, 1, torch.int64, x.device), safe)
     at = reshape(safe, (shape[0], 1, *shape[1:]))
     picked = reshape(p.gather(to(x, wide), 1, at), shape)
     loss = p.where(counts, p.neg(picked) if weight is None else p.mul(p.neg(picked), w), 0.0)

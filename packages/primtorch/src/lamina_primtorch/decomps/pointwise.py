@@ -231,6 +231,8 @@ def _binary(prim: Callable[..., Any], kind: str) -> Callable[[Any, Any], Any]:
             raise NotImplementedError
         if kind == "floatonly" and not dtype.is_floating_point:
             raise NotImplementedError
+        if kind == "fullfloat" and dtype not in (torch.float32, torch.float64):
+            raise NotImplementedError
         return prim(a, b)
 
     return run
@@ -241,7 +243,8 @@ _BINARY = {
     "any": "eq.Tensor eq.Scalar ne.Tensor ne.Scalar",
     "realnobool": "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar",
     "float": "atan2 copysign.Tensor copysign.Scalar special_zeta",
-    "floatonly": "hypot nextafter igamma igammac",
+    "floatonly": "hypot igamma igammac",
+    "fullfloat": "nextafter",  # in half precision a step is a step of that type: not to be computed in float32
     "int": "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_or.Tensor bitwise_or.Scalar"
     " bitwise_or.Scalar_Tensor"
     " bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor",
