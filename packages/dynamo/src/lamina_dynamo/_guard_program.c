@@ -493,10 +493,11 @@ static int same_constant(PyObject *a, PyObject *b) {
     }
     if (type == &PyBool_Type || a == Py_None)
         return 0;
-    int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (equal < 0)
-        PyErr_Clear();
-    return equal == 1;
+    PyObject *answer = PyObject_RichCompare(a, b, Py_EQ); /* a tensor as the answer is no yes */
+    int equal = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return equal;
 }
 
 static int is_in_dict(PyObject *dict, PyObject *key) { /* 0, 1; -1 not a dict or error */

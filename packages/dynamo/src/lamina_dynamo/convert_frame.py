@@ -97,7 +97,7 @@ class Compiler:
         if settings.disabled or _torch.dispatch_modes():
             return None
         if not isinstance(f_builtins, dict) or not _is_candidate(code, f_globals):
-            _mark_skipped(code, "module is never captured", deep=_is_machinery(f_globals))
+            _mark_skipped(code, "module is never captured", deep=_is_machinery(f_globals) or code.co_name == "<module>")
             return None
         record_ = owner.state.get(code)
         if record_ is None:
@@ -294,6 +294,8 @@ class Compiler:
         # Other inputs may give something; after a few attempts the frame is left alone for good.
         if memory.fruitless >= _FRUITLESS and not memory.compiled and not self.fullgraph:
             _mark_skipped(code, result.reason)
+        elif memory.fruitless >= 2 * _FRUITLESS and not self.fullgraph:
+            memory.gave_up = True  # what is compiled goes on being used
 
     def _fault(self, code: types.CodeType, memory: FrameRecord, error: BaseException, settings: config.Config) -> None:
         line = _place(code)

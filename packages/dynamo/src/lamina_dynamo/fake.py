@@ -379,6 +379,8 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
             pass
         else:
             return _from_rule(result, func, args)
+    if info.mutates and not func._schema.returns and func._schema.name.startswith("aten::_foreach_"):
+        return None  # lists of tensors written in place: nothing new to describe
     if info.dynamic:
         return _through_fake_tensors(func, args, kwargs)
     device = _device(args, kwargs)

@@ -211,7 +211,7 @@ class OutputGraph:
     def run_fake(self, op: str, target: Any, fx_args: Any, fx_kwargs: Any) -> tuple[Any, bool]:
         real_args = [_value(a) for a in fx_args]
         real_kwargs = {k: _value(a) for k, a in fx_kwargs.items()}
-        if self._symbols is not None and any(type(a) is fakes.Fake for a in real_args):
+        if self._symbols is not None and _has_fake((*real_args, *real_kwargs.values())):
             real_args = [_plain_float(a) for a in real_args]
             real_kwargs = {k: _plain_float(a) for k, a in real_kwargs.items()}
         effects = fakes.Effects
@@ -426,6 +426,14 @@ def _value(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return kind(*[_value(i) for i in x]) if hasattr(x, "_fields") else kind([_value(i) for i in x])
     return x
+
+
+def _has_fake(values: Any) -> bool:
+    for x in values:
+        kind = type(x)
+        if kind is fakes.Fake or ((kind is list or kind is tuple) and _has_fake(x)):
+            return True
+    return False
 
 
 def _plain_float(x: Any) -> Any:

@@ -59,6 +59,19 @@ def _zeros_without_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) ->
     return aten.full.default(list(args[0]), 0, dtype=dtype, device=kwargs.get("device") or torch.device("cpu"))
 
 
+@_special("_foreach_addcdiv_.Tensor", "_foreach_addcmul_.Tensor", "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor")
+def _foreach_with_factors(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Factors in a tensor: eager reads them as numbers, the graph multiplies by them."""
+    targets, first, second, factors = args
+    name = func._schema.name.split("::")[1]
+    combine = aten.div.Tensor if "addcdiv" in name else aten.mul.Tensor
+    made = []
+    for i, (target, a, b) in enumerate(zip(targets, first, second, strict=True)):
+        scaled = aten.mul.Tensor(combine(a, b), aten.select.int(factors, 0, i))
+        made.append((aten.add_ if name.endswith("_") else aten.add).Tensor(target, scaled))
+    return None if name.endswith("_") else made
+
+
 @_special("set_", "resize_", "resize_as_", "requires_grad_", "rename_", "_resize_output_", "set_data")
 def _changes_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     raise UnsupportedError(f"{func} changes the storage of a tensor")

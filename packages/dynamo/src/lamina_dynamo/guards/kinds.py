@@ -208,7 +208,7 @@ def same_constant(a: Any, b: Any) -> bool:
     """Equal as constants: same types all the way down, floats by their bits (NaN equals NaN, 0.0 differs from -0.0)."""
     if a is b:
         return True
-    if type(a) is not type(b):
+    if type(a) is not type(b) or isinstance(a, torch.Tensor):
         return False
     if isinstance(a, float):
         return struct.pack("d", a) == struct.pack("d", b)

@@ -9,6 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .attributes import DELETED
 from .base import ObservedException, VariableTracker
 from .builder import wrap_lazy, wraps_type
@@ -806,6 +808,8 @@ def wrap_view(tx: Any, value: Any, source: Any) -> VariableTracker:
 def has_traced_hash(key: Any) -> bool:
     """Whether looking at a key of a real dict would run code of the program that the real dict does not run."""
     kind = type(key)
+    if isinstance(key, torch.Tensor) and kind.__hash__ is torch.Tensor.__hash__:
+        return False  # by identity
     if not isinstance(kind.__hash__, types.FunctionType) or isinstance(key, enum.Enum):
         return False
     return "__dataclass_fields__" not in kind.__dict__

@@ -570,7 +570,24 @@ def _to_list(tx: Any, vt: TensorVariable) -> VariableTracker:
     return ListVariable([_to_list(tx, r) for r in rows])  # type: ignore[arg-type]
 
 
+def _with_tensor_value(name: str, combine: Any) -> Callable[..., VariableTracker]:
+    """``x.addcdiv_(a, b, value=v)`` where ``v`` is a tensor, as optimizers call it: eager reads its value, the graph
+    multiplies by it."""
+
+    def method(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+        value = kwargs.get("value")
+        if len(args) != 2 or not isinstance(value, TensorVariable):
+            return tx.output.create_call("call_method", name, [vt, *args], kwargs)
+        product = tx.output.create_call("call_function", combine, [args[0], args[1]])
+        scaled = tx.output.create_call("call_function", operator.mul, [product, value])
+        return tx.output.create_call("call_method", "add_", [vt, scaled], {})
+
+    return method
+
+
 METHODS: dict[str, Callable[..., VariableTracker]] = {
+    "addcdiv_": _with_tensor_value("addcdiv_", operator.truediv),
+    "addcmul_": _with_tensor_value("addcmul_", operator.mul),
     "size": _size,
     "dim": _dim,
     "ndimension": _dim,
