@@ -67,3 +67,9 @@ def test_the_walkthrough_is_about_all_stages():
     text = (ROOT / "docs" / "walkthrough.md").read_text()
     for package in ("lamina_dynamo", "lamina_aot_autograd", "lamina_primtorch", "lamina_inductor"):
         assert package in text
+
+
+def test_the_api_page_is_what_the_docstrings_say():
+    script = ROOT / "docs" / "write_api.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, f"run python docs/write_api.py:\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
