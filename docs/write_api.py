@@ -58,8 +58,9 @@ def methods(value: type) -> list[str]:
 def settings(package: str) -> list[str]:
     """Return the table of a package's settings, if it has any."""
     config = importlib.import_module(f"{package}.config").Config
-    lines = ["### Settings", "", f"Fields of `{package}.config.Config`, changed for a block by `{package}.config.patch`.",
-             "", "| field | default | environment | in the cache key | what it does |", "|---|---|---|---|---|"]
+    where = f"{package}.config"
+    lines = ["### Settings", "", f"Fields of `{where}.Config`, changed for a block by `{where}.patch`.", "",
+             "| field | default | environment | in the cache key | what it does |", "|---|---|---|---|---|"]
     for field in dataclasses.fields(config):
         default = "" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
         env, doc = field.metadata.get("env") or "", str(field.metadata.get("doc", "")).replace("|", "\\|")
@@ -95,7 +96,8 @@ def main() -> int:
         PAGE.write_text(text)
         return 0
     old = PAGE.read_text() if PAGE.exists() else ""
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), text.splitlines(True), "docs/api.md", "docstrings"))
+    changes = difflib.unified_diff(old.splitlines(True), text.splitlines(True), "docs/api.md", "docstrings")
+    sys.stdout.writelines(changes)
     return int(old != text)
 
 

@@ -1,4 +1,6 @@
-"""Ops that return numbers beside tensors, as fused attention does: the numbers follow from metadata and are constants of the graph."""
+"""Ops that return numbers beside tensors, as fused attention does: the numbers follow from metadata and are constants
+of the graph.
+"""
 
 import torch
 import torch.fx as fx
