@@ -76,20 +76,27 @@ def import_torchvision():
             del sys.modules[name]
         _define_operators()
         import torchvision
-    if _libraries:
+    if not torchvision.extension._has_ops():
+        if not _libraries:
+            _define_operators()
         # torchvision asks this before each call of an operator; they exist now
         torchvision.extension._has_ops = lambda: True
     return torchvision
 
 
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+)
+
+
 def _define_operators() -> None:
-    lib = torch.library.Library("torchvision", "DEF")
-    lib.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    lib.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    lib.define(
-        "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
-        "int sampling_ratio, bool aligned) -> Tensor"
-    )
+    lib = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _SCHEMAS:
+        if not hasattr(torch.ops.torchvision, schema.split("(")[0]):
+            lib.define(schema)
     lib.impl("nms", keep_boxes, "CPU")
     lib.impl("roi_align", roi_align, "CompositeImplicitAutograd")
     _libraries.append(lib)
