@@ -67,3 +67,17 @@ def test_numbers_and_zeros_of_transforms():
     gm = fx.GraphModule({"body": fx.GraphModule({}, inner)}, graph)
     given = torch.randn(4, 3)
     torch.testing.assert_close(aot_compile(gm, [given])(given)[0], gm(given)[0])
+
+
+def test_foreach_with_factors_in_a_tensor():
+    graph = fx.Graph()
+    names = [graph.placeholder(f"p{i}") for i in range(7)]
+    graph.call_function(torch._foreach_addcdiv_, (names[0:2], names[2:4], names[4:6], names[6]))
+    graph.call_function(torch._foreach_addcmul_, (names[0:2], names[2:4], names[4:6], names[6]))
+    graph.output((graph.call_function(operator.add, (names[0], names[1])),))
+    gm = fx.GraphModule({}, graph)
+    given = [torch.rand(3) + 1 for _ in range(6)] + [torch.tensor([0.5, 0.25])]
+    want_inputs, got_inputs = [t.clone() for t in given], [t.clone() for t in given]
+    want = gm(*want_inputs)
+    torch.testing.assert_close(aot_compile(gm, given)(*got_inputs)[0], want[0])
+    torch.testing.assert_close(got_inputs, want_inputs)

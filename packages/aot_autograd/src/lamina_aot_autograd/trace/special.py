@@ -49,14 +49,16 @@ def _number(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(value, (float, complex)):
         natural = torch.float64 if isinstance(value, float) else torch.complex128
     device = kwargs.get("device") or torch.device("cpu")
-    return aten.full.default([], value, dtype=kwargs.get("dtype") or natural, device=device)
+    with tracer:
+        return aten.full.default([], value, dtype=kwargs.get("dtype") or natural, device=device)
 
 
 @_special("_efficientzerotensor")
 def _zeros_without_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """Zeros of derivatives that have no memory: generated code needs some."""
     dtype = kwargs.get("dtype") or torch.get_default_dtype()
-    return aten.full.default(list(args[0]), 0, dtype=dtype, device=kwargs.get("device") or torch.device("cpu"))
+    with tracer:
+        return aten.full.default(list(args[0]), 0, dtype=dtype, device=kwargs.get("device") or torch.device("cpu"))
 
 
 @_special("_foreach_addcdiv_.Tensor", "_foreach_addcmul_.Tensor", "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor")
@@ -66,9 +68,10 @@ def _foreach_with_factors(tracer: Any, func: Any, args: tuple, kwargs: dict) -> 
     name = func._schema.name.split("::")[1]
     combine = aten.div.Tensor if "addcdiv" in name else aten.mul.Tensor
     made = []
-    for i, (target, a, b) in enumerate(zip(targets, first, second, strict=True)):
-        scaled = aten.mul.Tensor(combine(a, b), aten.select.int(factors, 0, i))
-        made.append((aten.add_ if name.endswith("_") else aten.add).Tensor(target, scaled))
+    with tracer:
+        for i, (target, a, b) in enumerate(zip(targets, first, second, strict=True)):
+            scaled = aten.mul.Tensor(combine(a, b), aten.select.int(factors, 0, i))
+            made.append((aten.add_ if name.endswith("_") else aten.add).Tensor(target, scaled))
     return None if name.endswith("_") else made
 
 
