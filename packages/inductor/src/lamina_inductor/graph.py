@@ -500,8 +500,10 @@ class GraphLowering:
                     scalars.append((position, e.args[0]))
                     return e
                 raise UnsupportedGraph(f"{target} returns the size expression {e}", node=node.name)
+            # a plain number beside tensors follows from their metadata (the lengths that fused attention returns)
+            alone = not isinstance(val, (tuple, list))
             if isinstance(v, (torch.SymFloat, torch.SymBool)) or (
-                isinstance(v, (bool, int, float)) and self._reads_data(node)
+                isinstance(v, (bool, int, float)) and alone and self._reads_data(node)
             ):
                 raise UnsupportedGraph(f"{target} returns a number that is not an integer size", node=node.name)
             return v

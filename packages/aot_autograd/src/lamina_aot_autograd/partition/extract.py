@@ -104,8 +104,13 @@ def split_outputs(joint: JointGraph) -> tuple[list[Any], list[Any]]:
 
 
 def is_random(node: fx.Node) -> bool:
-    """True for ops that draw random numbers."""
-    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """True for ops that draw random numbers; backwards of attention carry the tag but only replay their forward's."""
+    target = node.target
+    return (
+        isinstance(target, OpOverload)
+        and torch.Tag.nondeterministic_seeded in target.tags
+        and not target._schema.name.endswith("_backward")
+    )
 
 
 # Ops whose kernels keep what their backward needs only while gradient mode is on. A custom autograd function runs its

@@ -28,7 +28,10 @@ class OpInfo:
         if not self.base.isidentifier():
             self.base = "op_" + "".join(c if c.isalnum() else "_" for c in self.base)
         self.rule: Any = None
-        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        # backwards of attention carry the tag of their forwards, but take the forward's random state as an argument
+        self.is_random = (
+            torch.Tag.nondeterministic_seeded in func.tags and not func._schema.name.endswith("_backward")
+        )
         self.functional = None
         self.mutated: tuple = ()
         self.fill: tuple = ()
