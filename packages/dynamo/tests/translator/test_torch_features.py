@@ -313,6 +313,17 @@ def hooks_and_kept_gradients():
 
 
 @may_break
+def inference_blocks():
+    def program(x):
+        with torch.inference_mode():
+            y = x * 2
+            z = y.sum()
+        return y, x * 3, z.is_inference(), x.is_inference()
+
+    return program, lambda: (leaf(3),)
+
+
+@may_break
 def backward_inside():
     def program(x):
         (x * x).sum().backward()

@@ -556,6 +556,12 @@ def _new_tensor(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> Variable
     return tx.output.create_call("call_method", "new_tensor", [vt, *args], kwargs)
 
 
+def _is_inference(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    if vt.real is None:  # what the graph makes of inference tensors, or under inference mode, is known when it ran
+        raise GraphBreak("tensor_attribute", name="is_inference")
+    return tx.const(vt.real.is_inference())  # part of the guarded dispatch keys
+
+
 _LONGEST_LIST = 256
 
 
@@ -588,6 +594,7 @@ def _with_tensor_value(name: str, combine: Any) -> Callable[..., VariableTracker
 METHODS: dict[str, Callable[..., VariableTracker]] = {
     "addcdiv_": _with_tensor_value("addcdiv_", operator.truediv),
     "addcmul_": _with_tensor_value("addcmul_", operator.mul),
+    "is_inference": _is_inference,
     "size": _size,
     "dim": _dim,
     "ndimension": _dim,
