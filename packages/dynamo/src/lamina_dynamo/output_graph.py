@@ -26,6 +26,8 @@ class OutputGraph:
         from .variables.builder import Builder
 
         self.decisions = decisions
+        #: generators made inside
+        self.generators: list[Any] = []
         self.config = config
         self.frame_state = frame_state
         self.graph: torch.fx.Graph = torch.fx.Graph()

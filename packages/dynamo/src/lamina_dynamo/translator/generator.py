@@ -13,7 +13,7 @@ from .base import NONE, Translator, constant
 class GeneratorVariable(VariableTracker):
     """A generator made inside the region. Its body runs interleaved with the frame that consumes it."""
 
-    __slots__ = ("child", "started", "finished", "handled", "running")
+    __slots__ = ("child", "started", "finished", "handled", "rebuilt", "running")
     is_mutable = True
 
     def __init__(self, child: Translator):
@@ -22,7 +22,20 @@ class GeneratorVariable(VariableTracker):
         self.started = False
         self.finished = False
         self.handled: Any = None
+        self.rebuilt = False
         self.running = False
+        child.output.generators.append(self)
+
+    def is_abandoned(self) -> bool:
+        """Left in the middle, inside a try or with block, and not alive after the region: dropping the real one runs
+        the rest of that block."""
+        if not self.started or self.finished or self.rebuilt:
+            return False
+        entry = self.child.current_instruction.exc
+        if entry is None:
+            return False
+        # From 3.12 on the whole body lies in a block that only turns StopIteration into RuntimeError.
+        return not (entry.target.opname == "CALL_INTRINSIC_1" and entry.target.arg == 3)
 
     def python_type(self) -> type:
         return GeneratorType
@@ -134,6 +147,7 @@ class GeneratorVariable(VariableTracker):
         return id(self)
 
     def reconstruct(self, codegen: Any) -> None:
+        self.rebuilt = True
         if self.finished:
             codegen.push_callable(_empty_generator)
             codegen.call_function(0)

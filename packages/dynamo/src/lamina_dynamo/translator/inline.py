@@ -64,6 +64,8 @@ def inline_call(
     if child.is_generator:
         from .generator import GeneratorVariable
 
+        if tx.output.decisions.get(("abandoned", child.f_code)):
+            raise GraphBreak("generator_escapes", function=child.f_code.co_name, reason="dropped inside a block")
         return GeneratorVariable(child)
     child.is_direct = direct
     return child.run()

@@ -911,7 +911,7 @@ class Opcodes(Calls, Translator):
         self.stack.append(value)
 
     def WITH_EXCEPT_START(self, inst: Instruction) -> Any:
-        exc = self.stack[-1]
+        exc = self.stack[-1].realize()
         leave = self.stack[-4]
         traceback = exc.get_member(self, "__traceback__")
         self.stack.append(self.call(leave, [exc.class_vt(self), exc, traceback], {}))

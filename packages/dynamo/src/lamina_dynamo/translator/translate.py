@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from types import CodeType
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..resume import (
     stub_depth,
 )
 from ..source import CellContentsSource, ClosureSource, LocalSource
+from ..variables.user_object import real_instance_dict
 from .base import RestartTranslation, StopTranslation, Translator
 from .inline import has_blocks
 from .opcodes import Opcodes
@@ -198,6 +200,13 @@ class Translation:
             output=output,
         )
 
+    def check_generators(self, output: OutputGraph) -> None:
+        """Generators that the program drops half-way must be real ones: dropping them runs code."""
+        found = [g.child.f_code for g in output.generators if g.is_abandoned()]
+        if found:
+            self.decisions.update((("abandoned", code), True) for code in found)
+            raise RestartTranslation
+
     # -- endings --------------------------------------------------------------------------------------------------
 
     def finish(self, output: OutputGraph, root: Translator, result: Any) -> TranslationResult:
@@ -207,6 +216,7 @@ class Translation:
         self.leave_state(output, cg)
         cg(result)
         cg.emit("RETURN_VALUE")
+        self.check_generators(output)
         if not output.op_count and not cg.output_nodes and not output.has_effects():
             # Nothing for a backend here: the original does the same.
             return TranslationResult(
@@ -264,6 +274,7 @@ class Translation:
             push_state(1)
             state = cg.store_temp()
         self.rebuild_frame(cg, exits[0])
+        self.check_generators(output)
         graphs, compiled, region = self.compile(output, cg)
 
         body = copy_instructions(decode(self.code))
@@ -407,15 +418,20 @@ def disabled(fn: Any) -> Any:
 
 
 def _has_tensor(x: Any, depth: int) -> bool:
-    if isinstance(x, (torch.Tensor, torch.nn.Module)):
+    """Whether a value holds a tensor near its surface; runs none of the program's code."""
+    kind = type(x)
+    if issubclass(kind, (torch.Tensor, torch.nn.Module)):
         return True
-    if depth and isinstance(x, (list, tuple)):
-        return any(_has_tensor(i, depth - 1) for i in x[:100])
-    if depth and isinstance(x, dict):
-        return any(_has_tensor(i, depth - 1) for i in list(x.values())[:100])
-    if depth and hasattr(x, "__dict__") and not isinstance(x, type):
-        return any(isinstance(i, torch.Tensor) for i in list(vars(x).values())[:100])
-    return False
+    if not depth or issubclass(kind, type):
+        return False
+    for builtin in (list, tuple, dict):
+        if issubclass(kind, builtin):
+            parts = dict.values(x) if builtin is dict else builtin.__iter__(x)
+            return any(_has_tensor(i, depth - 1) for i in itertools.islice(parts, 100))
+    attrs = real_instance_dict(x)
+    return attrs is not None and any(
+        issubclass(type(i), torch.Tensor) for i in itertools.islice(dict.values(attrs), 100)
+    )
 
 
 class torch_state_kept:

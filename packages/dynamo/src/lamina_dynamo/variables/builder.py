@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,8 @@ class Builder:
             raise TypeError("wrap() got a tracker")
         if t in CONSTANT_TYPES:
             return self.wrap_constant(tx, value, source)
+        if t in weakref.ProxyTypes:  # any look at it is a look at the object, which may be dead
+            tx.graph_break("weak_reference", type=t.__name__)
         known = self.by_id.get(id(value))
         if known is not None:
             vt = known[1]
