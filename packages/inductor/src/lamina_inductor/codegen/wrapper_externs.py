@@ -190,11 +190,8 @@ def _dispatcher(call: ExternCall, names: Names, outs: list[str | None]) -> list[
             real = str(a.real_type)
             if real not in ("int", "SymInt", "Optional[int]", "Optional[SymInt]") and given[a.name] is not None:
                 raise NoRoute(f"argument {a.name} is a {real}")
-    numbers = {k for k, r in enumerate(schema.returns) if str(r.type) in ("int", "SymInt", "float", "bool")}
-    if any(k not in numbers and str(r.type) != "Tensor" for k, r in enumerate(schema.returns)):
-        raise NoRoute("returns something that is neither a tensor nor a number")
-    if any(outs[k] is not None for k in numbers if k < len(outs)):
-        raise NoRoute("a number among the results is used")
+    if any(str(r.type) != "Tensor" for r in schema.returns):
+        raise NoRoute("returns something that is not a tensor")
     if schema.is_mutable:
         raise NoRoute("mutates its arguments")
     if len(schema.returns) != len(outs):
@@ -207,7 +204,7 @@ def _dispatcher(call: ExternCall, names: Names, outs: list[str | None]) -> list[
     for k, o in enumerate(outs):
         if o is not None:
             lines.append(f"  *{o} = (void*)stack[{k}];")
-        elif k not in numbers:
+        else:
             lines.append(f"  if (stack[{k}]) aoti_torch_delete_tensor_object((void*)stack[{k}]);")
     lines.append("}")
     return lines
