@@ -557,14 +557,14 @@ def _layer_norm(args: tuple, kwargs: dict) -> tuple:
     if not is_contiguous(shape, t.stride()):
         raise NotImplementedError
     inner = tuple(normalized)
-    if shape[len(shape) - len(inner) :] != inner or (weight is not None and weight.dtype is not t.dtype):
+    if shape[len(shape) - len(inner) :] != inner:
         raise NotImplementedError
     stat = shape[: len(shape) - len(inner)] + (1,) * len(inner)
     dtype = t.dtype
     if t.device.type != "cpu":
         dtype = torch.float32 if t.dtype in (torch.float16, torch.bfloat16) else t.dtype
     elif weight is not None and weight.dtype is not t.dtype:
-        raise NotImplementedError
+        dtype = weight.dtype  # half-precision input under autocast: the statistics have the precision of the weight
     stats = (stat, contiguous(stat), dtype, t.device)
     return ((shape, contiguous(shape), t.dtype, t.device), stats, stats)
 

@@ -254,10 +254,11 @@ def native_layer_norm(x: Any, normalized: Any, weight: Any, bias: Any, eps: floa
         raise NotImplementedError
     if x.device.type != "cpu":
         raise NotImplementedError
-    if weight is not None and (weight.dtype is not x.dtype or tuple(weight.shape) != tuple(normalized)):
+    if weight is not None and tuple(weight.shape) != tuple(normalized):
         raise NotImplementedError
     stat = shape[: len(shape) - n] + (1,) * n
-    m = TensorMeta(stat, strides.contiguous(stat), x.dtype, x.device)
+    # A half-precision input with float32 weights (autocast): the statistics have the precision of the weights.
+    m = TensorMeta(stat, strides.contiguous(stat), x.dtype if weight is None else weight.dtype, x.device)
     return _of(x), m, m
 
 
