@@ -13,9 +13,9 @@ from torch.testing._internal.common_modules import module_db
 from benchmarks.ops import op_db as checks
 
 SAMPLED = set(
-    "add sub addmm cat nn.functional.layer_norm nn.functional.gelu sum var_mean softmax cumsum scatter_add index_put amax"
-    " argmax where nn.functional.conv2d nn.functional.interpolate.bilinear nn.functional.max_pool2d gather masked_fill"
-    " sort topk logsumexp nn.functional.cross_entropy bmm diagonal_scatter floor_divide clamp".split()
+    "add sub addmm cat nn.functional.layer_norm nn.functional.gelu sum var_mean softmax cumsum scatter_add index_put"
+    " amax argmax where nn.functional.conv2d nn.functional.interpolate.bilinear nn.functional.max_pool2d gather"
+    " masked_fill sort topk logsumexp nn.functional.cross_entropy bmm diagonal_scatter floor_divide clamp".split()
 )
 DTYPES = [getattr(torch, d) for d in checks.DTYPES]
 

@@ -109,7 +109,8 @@ def narrow(x):
             u.prod(-1),
             (h * h).to(torch.int64), h // 7, h % -7, torch.bitwise_not(u), u.float() / 3,
             (u + 1).mean(dtype=torch.float32),
-            (s + s).max(), s - u, torch.maximum(s * 2, s), (u.int() + 300).to(torch.uint8), s.square(), u >> 1)  # fmt: skip
+            (s + s).max(), s - u, torch.maximum(s * 2, s), (u.int() + 300).to(torch.uint8),
+            s.square(), u >> 1)  # fmt: skip
 
 
 def shifts(x):
@@ -139,7 +140,8 @@ def ties(x):
             f.amax(), f.aminmax(dim=1),
             t.bool().argmax(1), t.bool().argmin(1), t.t().argmax(), (t.t() * 2).argmax(0), f.nansum(), f.nanmean(1),
             t.to(torch.uint8).argmax(0), t.mode(1), f.bfloat16().argmax(1), t[:, :1].argmax(1), t.topk(2, 1)[0],
-            torch.tensor(4.0).argmax(), t.sort(1, stable=True), f.cummax(1), f.fmax(f.flip(0)), f.nanmedian())  # fmt: skip
+            torch.tensor(4.0).argmax(), t.sort(1, stable=True), f.cummax(1), f.fmax(f.flip(0)),
+            f.nanmedian())  # fmt: skip
 
 
 def nothing(x):
@@ -157,14 +159,16 @@ def floors(x):
             a // 0.1, x.double() // 0.3, 1.0 // x, 7 % x, x.floor(), x.round(), x.trunc(), x.frac(),
             x.round(decimals=1),
             x.sign(), torch.copysign(x, -x), x.sqrt(), x.rsqrt(), x.log1p(), x.pow(2.0), x.pow(0.5), x ** -1, x.exp(),
-            x.isfinite(), x.nan_to_num(), x.signbit(), torch.nextafter(x, x + 1), torch.hypot(a, b), x * 0.5, x + 0.0)  # fmt: skip
+            x.isfinite(), x.nan_to_num(), x.signbit(), torch.nextafter(x, x + 1), torch.hypot(a,
+            b), x * 0.5, x + 0.0)  # fmt: skip
 
 
 def integers(x):
     a, b = x[:, None], x[None].abs() + 1
     return (a // b, a // -b, a % b, a % -b, torch.fmod(a, -b), torch.div(a, b), torch.div(a, -b,
             rounding_mode="trunc"), a ** 2,
-            x.abs() ** 3, torch.gcd(a, b), x.clamp(-2, 3), x.sign(), x * 2.5, x.sum(), x.prod(), x.float().log())  # fmt: skip
+            x.abs() ** 3, torch.gcd(a, b), x.clamp(-2, 3), x.sign(), x * 2.5, x.sum(), x.prod(),
+            x.float().log())  # fmt: skip
 
 
 POINTS = [promotion, factories, random_types, cumulative, narrow, shifts, booleans, ties, nothing]
@@ -237,6 +241,8 @@ INVALID = {
     "unfold": lambda x: x.unfold(0, 9, 1),
     "normal": lambda x: torch.normal(x, -1.0),
     "randint": lambda x: torch.randint(3, 3, (2,)) + x[0, 0],
+    "gelu": lambda x: F.gelu(x, approximate="other"),
+    "too many dimensions": lambda x: x.reshape(*[1] * 65, 24).amax(0),
     "kl of shapes": lambda x: F.kl_div(x, x[:, :4]),
 }
 

@@ -206,7 +206,8 @@ def _one_hot(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
     """On tensors without data torch drops the check of the classes: a gather keeps it."""
 
     def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-        if not isinstance(num_classes, int) or num_classes <= 0 or tensor.dtype is not torch.int64 or not tensor.numel():
+        known = isinstance(num_classes, int) and num_classes > 0
+        if not known or tensor.dtype is not torch.int64 or not tensor.numel():
             return torch.nn.functional.one_hot(tensor, num_classes)
         classes = torch.arange(num_classes, device=tensor.device)
         checked = classes.gather(0, tensor.reshape(-1)).reshape(tensor.shape)

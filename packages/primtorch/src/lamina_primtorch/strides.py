@@ -355,7 +355,9 @@ def wrap_dim(dim: int, rank: int, wrap_scalar: bool = True) -> int:
 
 
 def wrap_dims(dims: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions of a reduction: None and () mean all; repeats raise RuntimeError."""
+    """Dimensions of a reduction: None and () mean all; repeats, and more than 64 dimensions, raise RuntimeError."""
+    if rank > 64:
+        raise RuntimeError("only tensors with up to 64 dims are supported")
     if dims is None:
         return tuple(range(rank))
     if isinstance(dims, int):

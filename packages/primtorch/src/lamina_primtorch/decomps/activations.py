@@ -52,6 +52,8 @@ def threshold_backward(grad: Any, x: Any, limit: Any) -> Any:
 
 @decomp("gelu.default")
 def gelu(x: Any, approximate: str = "none") -> Any:
+    if approximate not in ("none", "tanh"):
+        raise NotImplementedError
     y, dtype = _floats(x)
     if approximate == "tanh":
         inner = p.mul(p.add(y, p.mul(p.mul(p.mul(y, y), y), 0.044715)), TANH_SCALE)
@@ -61,6 +63,8 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 
 @decomp("gelu_backward.default")
 def gelu_backward(grad: Any, x: Any, approximate: str = "none") -> Any:
+    if approximate not in ("none", "tanh"):
+        raise NotImplementedError
     g, y, dtype = _floats(grad, x)
     if approximate == "tanh":
         square = p.mul(y, y)
