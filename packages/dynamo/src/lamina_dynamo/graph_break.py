@@ -63,7 +63,6 @@ _kind("sparse_or_nested", "Sparse and nested tensors are left to eager.", "Use s
 _kind("generator_escapes", "A partly run generator leaves the region.", "Consume the generator inside the region.")
 _kind("coroutine", "Coroutines and async generators are left to eager.", _REWRITE)
 _kind("exception_escapes", "An exception leaves the frame.", "Handle the exception inside the region.")
-_kind("exception_group", "Exception groups are left to eager.", _REWRITE)
 _kind("recursion", "Inlining got too deep.", "Make the recursion shallower, or call it outside the region.")
 _kind("side_effect", "This change to outside state cannot be delayed to the end of the graph.", _REWRITE)
 _kind("reconstruct", "A value that is live at a break cannot be rebuilt from bytecode.", _REWRITE)
@@ -124,3 +123,24 @@ def graph_break(kind_id: str, /, **detail: Any) -> NoReturn:
 
 
 __all__ = ["KINDS", "BreakKind", "GraphBreak", "ObservedException", "graph_break"]
+
+
+def render_table() -> str:
+    """The table of kinds as Markdown: the text of docs/graph_breaks.md."""
+    lines = [
+        "# Graph breaks",
+        "",
+        "Every graph break has one of these kinds. `explain`, `capture`, the logs and `GraphBreakError` name the kind,",
+        "the line of your program and the hint. This page is made from the table in `lamina_dynamo.graph_break`:",
+        "`python -m lamina_dynamo.graph_break > docs/graph_breaks.md`.",
+        "",
+        "| kind | what it means | what to change |",
+        "|---|---|---|",
+    ]
+    for kind in KINDS.values():
+        lines.append(f'| <a id="{kind.docs_anchor}"></a>`{kind.id}` | {kind.explanation} | {kind.hint} |')
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(render_table(), end="")
