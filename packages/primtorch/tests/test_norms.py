@@ -62,3 +62,12 @@ def test_equals_eager(call):
     problem, rewritten = compare(op, tuple(args), {}, op(*args))
     assert problem is None
     assert rewritten
+
+
+@pytest.mark.parametrize("params", [(W, B, M, V), (None, None, M, V), half(W, B, M, V)], ids=["mixed", "stats", "half"])
+def test_batch_norm_keeps_statistics_in_eagers_dtype(params):
+    from lamina_primtorch.rules.nn import native_batch_norm_functional
+
+    args = (X.bfloat16(), *params, True, 0.1, 1e-5)
+    want = a._native_batch_norm_legit_functional.default(*args)
+    assert [m.dtype for m in native_batch_norm_functional(*args)] == [t.dtype for t in want]

@@ -287,15 +287,19 @@ def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, g
     return _of(x), stat, stat
 
 
-def _batch_norm(x: Any, weight: Any, training: bool) -> tuple:
+def _batch_norm(x: Any, params: tuple, training: bool) -> tuple:
+    """Half precision with float32 parameters or running statistics keeps its own statistics in float32 (torch's meta
+    kernel says otherwise).
+    """
     if x.device.type != "cpu":
         raise NotImplementedError
     shape = tuple(x.shape)
     dtype = x.dtype
-    if (weight is not None and weight.dtype is not dtype) or dtype in (torch.float16, torch.bfloat16) or len(shape) < 2:
+    kept = next((p.dtype for p in params if p is not None), dtype)
+    if (kept is not dtype and not (dtype in (torch.float16, torch.bfloat16) and kept is torch.float32)) or len(shape) < 2:
         raise NotImplementedError
     n = shape[1] if training else 0
-    stat = TensorMeta((n,), (1,), dtype, x.device)
+    stat = TensorMeta((n,), (1,), kept, x.device)
     last = strides.suggests_channels_last(shape, x.stride())
     return (
         TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), dtype, x.device),
@@ -308,26 +312,26 @@ def _batch_norm(x: Any, weight: Any, training: bool) -> tuple:
 def native_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple:
-    return _batch_norm(x, weight, training)
+    return _batch_norm(x, (weight, bias, mean, var), training)
 
 
 @signed("_native_batch_norm_legit.default")
 def native_batch_norm_legit(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple:
-    return _batch_norm(x, weight, training)
+    return _batch_norm(x, (weight, bias, mean, var), training)
 
 
 @signed("_native_batch_norm_legit.no_stats")
 def native_batch_norm_no_stats(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> tuple:
-    return _batch_norm(x, weight, training)
+    return _batch_norm(x, (weight, bias), training)
 
 
 @signed("_native_batch_norm_legit_functional.default")
 def native_batch_norm_functional(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple:
-    return (*_batch_norm(x, weight, training), _of(mean), _of(var))
+    return (*_batch_norm(x, (weight, bias, mean, var), training), _of(mean), _of(var))
 
 
 @signed("native_batch_norm_backward.default")
