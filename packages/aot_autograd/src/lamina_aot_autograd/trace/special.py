@@ -222,3 +222,10 @@ def _rrelu(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     target = args[1]
     tracer.store(target, tracer.read(noise), (tuple(noise.shape), noise.stride(), noise.dtype, noise.device))
     return out
+
+
+@_special("size.default", "stride.default")
+def _plain_sizes(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """C++ code that cannot do with symbols asks for plain numbers: the symbols are held at their present values."""
+    values = args[0].shape if func is aten.size.default else args[0].stride()
+    return [int(n) for n in values]
