@@ -219,9 +219,7 @@ class Compiler:
             from .translator.translate import translate
         if self.fullgraph and settings.dynamic is not False and self.dynamic is not False:
             # Values that only the run knows become symbols: a break would be an error.
-            settings = dataclasses.replace(
-                settings, capture_scalar_outputs=True, capture_dynamic_output_shape=True
-            )
+            settings = dataclasses.replace(settings, capture_scalar_outputs=True, capture_dynamic_output_shape=True)
         return translate(
             code,
             scope.f_locals,

@@ -495,6 +495,10 @@ class ItemSource(Source):
         codegen.binary_subscr()
 
 
+def _table_keys(value: dict[Any, Any]) -> list[Any]:
+    return list(dict.keys(value))
+
+
 class DictKeySource(Source):
     """Key number ``index`` of a dict, in order."""
 
@@ -516,7 +520,7 @@ class DictKeySource(Source):
         return self.index
 
     def emit(self, codegen: Any) -> None:
-        self._emit_through(codegen, list)
+        self._emit_through(codegen, _table_keys)
         codegen.load_const(self.index)
         codegen.binary_subscr()
 

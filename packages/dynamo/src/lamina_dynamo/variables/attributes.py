@@ -290,6 +290,10 @@ def generic_getattr(tx: Any, obj: VariableTracker, name: str) -> VariableTracker
 
             return tx.lazy(real.__dict__[name], AttrSource(obj.source, name))
         tx.output.guard(obj.source, "NO_ATTR", name)
+        if not isinstance(real, type) and find_in_mro(tx, obj.python_type(), "__getattr__") is None:
+            from ..source import TypeSource
+
+            tx.output.guard(TypeSource(obj.source), "NO_CLASS_ATTR", "__getattr__")
     raise_attribute_error(tx, obj, name)
 
 

@@ -129,8 +129,9 @@ class Builder:
             vt = known[1]
             if source is not None:
                 if vt.source is None:
-                    return vt
-                if vt.source != source:
+                    # met first as a constant of the translation: on this path it need not be that object
+                    tx.output.guard(source, "ID", value)
+                elif vt.source != source:
                     self.guard_same(tx, value, source, vt.source)
             return vt
         if (t is types.FunctionType and value.__dict__) or hasattr(t, "_lamina_state"):

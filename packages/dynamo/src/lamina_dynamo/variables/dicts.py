@@ -94,7 +94,7 @@ class DictVariable(VariableTracker):
         if not self.whole_guarded:
             self.whole_guarded = True
             if self.source is not None and self.real is not None:
-                tx.output.guard(self.source, "DICT_KEYS", list(dict.keys(self.real)))
+                tx.output.guard(self.source, "DICT_KEYS", [k for k, _ in items_in_order(self.real)])
 
     def guard_missing(self, tx: Any, key_vt: VariableTracker, key: Any) -> None:
         if self.whole_guarded or self.source is None or key in self.missing_guarded:
@@ -815,11 +815,18 @@ def has_traced_hash(key: Any) -> bool:
     return "__dataclass_fields__" not in kind.__dict__
 
 
+def items_in_order(value: dict[Any, Any]) -> Any:
+    """Items as the program sees them: an OrderedDict keeps its order apart from its table."""
+    return collections.OrderedDict.items(value) if isinstance(value, collections.OrderedDict) else dict.items(value)
+
+
 def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any) -> None:
     from ..source import DictKeySource, DictValueSource, ItemSource
     from .constant import is_constant_value
 
-    for i, (k, v) in enumerate(dict.items(value)):
+    table = {id(k): i for i, k in enumerate(dict.keys(value))}
+    for k, v in items_in_order(value):
+        i = table[id(k)]
         if is_constant_value(k):
             key_vt = tx.const(k)
         else:

@@ -284,6 +284,14 @@ def is_same(tx: Any, a: VariableTracker, b: VariableTracker) -> bool:
     a, b = a.realize(), b.realize()
     if a is b:
         return True
+    same = _is_same(tx, a, b)
+    if not same and a.source is not None and b.source is not None and a.source != b.source:
+        if not (a.is_python_constant() or b.is_python_constant()):  # those are guarded by value or identity
+            tx.output.guard((a.source, b.source), "NOT_SAME")
+    return same
+
+
+def _is_same(tx: Any, a: VariableTracker, b: VariableTracker) -> bool:
     same = getattr(a, "same_object", None) or getattr(b, "same_object", None)
     if same is not None:
         other = b if hasattr(a, "same_object") else a

@@ -181,6 +181,7 @@ class UserObjectVariable(VariableTracker):
             from ..source import PythonSource
 
             source = PythonSource(self.source, read_slot, descriptor)
+            tx.output.guard(source, "PYTHON", is_there)
         vt = wrap_lazy(tx, real, source)
         self.slots[descriptor] = vt
         return vt
@@ -356,6 +357,11 @@ def has_slots(cls: type) -> bool:
 def set_class(obj: Any, cls: type) -> None:
     """`obj.__class__ = cls` without running `__setattr__`, for generated code."""
     object.__setattr__(obj, "__class__", cls)
+
+
+def is_there(value: Any) -> bool:
+    """The guard of what was found: reading it again must succeed."""
+    return True
 
 
 def read_slot(obj: Any, descriptor: Any) -> Any:
