@@ -62,6 +62,49 @@ def test_a_read_only_cache_folder(tmp_path):
         folder.chmod(stat.S_IRWXU)
 
 
+FULL = """
+import errno, os, torch, lamina_inductor.build_cache as cache
+write = cache._write_whole
+def full(path, data):
+    if str(path).startswith(os.environ["LAMINA_CACHE_DIR"]):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    write(path, data)
+cache._write_whole = full
+"""
+
+
+def test_a_full_cache_folder(tmp_path):
+    done = run(tmp_path / "cache", FULL + PROGRAM)
+    assert_right(done)
+    assert "No space left" in done.stderr, done.stderr
+
+
+def test_a_saved_cache_spares_the_compiler(tmp_path):
+    command = "import sys, lamina.__main__ as m; sys.exit(m.main(sys.argv[1:]))"
+
+    def cache(folder: str, *arguments: str) -> str:
+        env = {**os.environ, "LAMINA_CACHE_DIR": str(tmp_path / folder)}
+        done = subprocess.run([sys.executable, "-c", command, "cache", *arguments], capture_output=True, text=True,
+                              timeout=120, env=env)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    assert_right(run(tmp_path / "a"))
+    assert "files" in cache("a", "show")
+    cache("a", "save", str(tmp_path / "packed"))
+    cache("b", "load", str(tmp_path / "packed"))
+
+    def objects() -> list[pathlib.Path]:
+        return sorted((tmp_path / "b").rglob("*.so"))
+
+    before = objects()
+    assert before
+    assert_right(run(tmp_path / "b"))
+    assert objects() == before  # nothing had to be compiled
+    cache("b", "clear")
+    assert not objects()
+
+
 def test_corrupt_entries_are_rebuilt(tmp_path):
     assert_right(run(tmp_path))
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
