@@ -276,8 +276,8 @@ def execute(function, inputs):
     roots = [o for o in (*outputs, *made) if isinstance(o, torch.Tensor) and o.requires_grad]
     grads = ()
     if roots and leaves:
-        total = sum((r * 0.5).sum().double() for r in roots)
         try:
+            total = sum((r * 0.5).sum().double() for r in roots)
             grads = torch.autograd.grad(total, leaves, allow_unused=True)
         except RuntimeError as e:
             grads = type(e)
