@@ -320,9 +320,9 @@ def check(source, inputs, **options):
     for k, (g, w) in enumerate(zip(got[1], want[1], strict=True)):
         same(g, w, f"input {k} after the call")
     assert storages([*got[0], *got[1]]) == storages([*want[0], *want[1]]), "aliasing of results and inputs"
-    if isinstance(want[2], type) or isinstance(got[2], type):
-        assert want[2] is got[2], f"backward raises {got[2]}, eager {want[2]}"
-        return
+    if isinstance(want[2], type):
+        return  # eager refuses to use its own results; compiled need not
+    assert not isinstance(got[2], type), f"backward raises {got[2]}"
     for k, (g, w) in enumerate(zip(got[2], want[2], strict=True)):
         assert (g is None) == (w is None), f"gradient {k}: {g}, eager {w}"
         if w is not None:
