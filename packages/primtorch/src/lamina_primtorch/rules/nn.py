@@ -296,7 +296,8 @@ def _batch_norm(x: Any, params: tuple, training: bool) -> tuple:
     shape = tuple(x.shape)
     dtype = x.dtype
     kept = next((p.dtype for p in params if p is not None), dtype)
-    if (kept is not dtype and not (dtype in (torch.float16, torch.bfloat16) and kept is torch.float32)) or len(shape) < 2:
+    is_mixed = dtype in (torch.float16, torch.bfloat16) and kept is torch.float32
+    if (kept is not dtype and not is_mixed) or len(shape) < 2:
         raise NotImplementedError
     n = shape[1] if training else 0
     stat = TensorMeta((n,), (1,), kept, x.device)
