@@ -24,7 +24,7 @@ BASE = [TORCH, "numpy", "hatchling>=1.20", "setuptools", "pytest>=8", "pytest-xd
 PACKAGES = ["dynamo", "aot_autograd", "primtorch", "inductor", "compile_api"]
 EXTRAS = {
     "demo": ["scikit-learn", "matplotlib"],
-    "tests": ["scikit-learn", "matplotlib", "import-linter"],
+    "tests": ["scikit-learn", "matplotlib", "import-linter", "triton==3.8.*; sys_platform == 'linux'"],
     "boundary": ["import-linter"],
     "types": ["mypy"],
     "lint": ["ruff"],

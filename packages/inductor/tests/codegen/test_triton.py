@@ -1,0 +1,50 @@
+"""The Triton target without a GPU: its kernels in Triton's interpreter against eager, and compiled for two architectures."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton exists for Linux only")
+sys.path.insert(0, os.path.dirname(__file__))
+from triton_programs import PROGRAMS  # noqa: E402
+
+SCRIPT = pathlib.Path(__file__).with_name("triton_programs.py")
+
+
+def run(mode):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, str(SCRIPT), mode], capture_output=True, text=True, env=env, timeout=550)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {row["name"]: row for row in found}
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    return run("interpret")
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return run("compile")
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_interpreter_agrees_with_eager(interpreted, name):
+    assert not interpreted[name]["problem"]
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_kernels_compile_for_both_architectures(compiled, name):
+    kernels = compiled[name]["kernels"]
+    assert {k["arch"] for k in kernels} == {80, 90}
+    assert all(k["cubin"] > 0 and not k["spills"] for k in kernels)
+    assert PROGRAMS[name][0] in {k["form"] for k in kernels}
+
+
+def test_long_contiguous_reads_are_vectors(compiled):
+    assert any(k["vector"] for k in compiled["full_sum"]["kernels"])

@@ -1,0 +1,180 @@
+"""Programs for the Triton target's tests, and the two ways to run them without a GPU.
+
+    python triton_programs.py interpret     every program in Triton's interpreter against eager
+    python triton_programs.py compile       every kernel to machine code for sm_80 and sm_90
+
+Prints one JSON object a program. A process of its own for each: Triton decides at import whether it interprets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+if sys.argv[1:] == ["interpret"]:
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from programs import Tracer
+from torch.fx import GraphModule
+
+import lamina_primtorch
+
+aten = torch.ops.aten
+
+
+def _softmax(t: Tracer, x):
+    return t.call(aten._softmax.default, x, -1, False)
+
+
+def _layer_norm(t: Tracer, x, w, b):
+    return t.call(aten.native_layer_norm.default, x, [x.shape[-1]], w, b, 1e-5)[0]
+
+
+def _chain(t: Tracer, x, y):
+    a = t.call(aten.mul.Tensor, t.call(aten.gelu.default, x), t.call(aten.tanh.default, y))
+    return t.call(aten.mul.Tensor, t.call(aten.sigmoid.default, a), y)
+
+
+def _transpose(t: Tracer, x, y):
+    return t.call(aten.add.Tensor, t.call(aten.permute.default, x, [1, 0]), y)
+
+
+def _index(t: Tracer, i, table):
+    return t.call(aten.embedding.default, table, i)
+
+
+def _scatter(t: Tracer, x, i, source):
+    return t.call(aten.scatter_add.default, x, 1, i, source)
+
+
+def _one(op):
+    return lambda t, *inputs: t.call(op[0], *inputs, *op[1:])
+
+
+def _normal(*shape, dtype=torch.float32):
+    return lambda: torch.randn(*shape).to(dtype)
+
+
+def _whole(low, high, *shape, dtype=torch.int64):
+    return lambda: torch.randint(low, high, shape).to(dtype)
+
+
+# name -> (form of its kernel, makers of inputs, program)
+PROGRAMS = {
+    "pointwise": ("pointwise", [_normal(33, 100), _normal(33, 100)], _chain),
+    "transpose": ("tiled", [_normal(64, 70), _normal(70, 64)], _transpose),
+    "softmax": ("persistent", [_normal(33, 100)], _softmax),
+    "long_softmax": ("looped", [_normal(3, 20000)], _softmax),
+    "half_softmax": ("persistent", [_normal(5, 300, dtype=torch.bfloat16)], _softmax),
+    "layer_norm": ("persistent", [_normal(33, 100), _normal(100), _normal(100)], _layer_norm),
+    "full_sum": ("split", [_normal(300000)], _one((aten.sum.default,))),
+    "column_sum": ("split", [_normal(5000, 70)], _one((aten.sum.dim_IntList, [0]))),
+    "full_argmax": ("split", [_normal(200000)], _one((aten.argmax.default,))),
+    "argmin": ("persistent", [_normal(33, 100)], _one((aten.argmin.default, 1))),
+    "any": ("persistent", [_whole(0, 2, 9, 31, dtype=torch.bool)], _one((aten.any.dim, 1))),
+    "prod": ("persistent", [_normal(9, 31)], _one((aten.prod.dim_int, 1))),
+    "cumsum": ("persistent", [_normal(33, 100)], _one((aten.cumsum.default, 1))),
+    "long_cumsum": ("looped", [_normal(3, 10000)], _one((aten.cumsum.default, 1))),
+    "variance": ("persistent", [_normal(33, 100)], _one((aten.var.correction, [1]))),
+    "floor_division": ("pointwise", [_whole(-50, 50, 99), _whole(1, 9, 99)], _one((aten.floor_divide.default,))),
+    "wraps": ("pointwise", [_whole(-100, 100, 77, dtype=torch.int8), _whole(-100, 100, 77, dtype=torch.int8)],
+              _one((aten.mul.Tensor,))),
+    "double": ("pointwise", [_normal(50, dtype=torch.float64)], _one((aten.exp.default,))),
+    "embedding": ("pointwise", [_whole(0, 50, 20), _normal(50, 100)], _index),
+    "scatter_add": ("pointwise", [_normal(9, 31), _whole(0, 31, 9, 5), _normal(9, 5)], _scatter),
+}  # fmt: skip
+
+
+def graph_of(name: str) -> tuple[GraphModule, list, list]:
+    """(prim graph, inputs, expected outputs)."""
+    torch.manual_seed(0)
+    _, makers, program = PROGRAMS[name]
+    inputs = [make() for make in makers]
+    tracer = Tracer(*inputs)
+    out = program(tracer, *inputs)
+    gm = lamina_primtorch.decompose(tracer.finish(out), "prims")
+    return gm, inputs, [out]
+
+
+def interpret(name: str) -> dict:
+    from lamina_inductor import compile_graph
+
+    gm, inputs, expected = graph_of(name)
+    compiled = compile_graph(gm, inputs, target="triton")
+    got = compiled(list(inputs))
+    problem = compiled.fallback or ("; ".join(map(str, compiled.reasons)) if compiled.externs else "")
+    try:
+        for a, b in zip(got, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=2e-2 if b.dtype == torch.bfloat16 else 1e-4, atol=1e-4)
+            assert a.stride() == b.stride()
+    except AssertionError as e:
+        problem = str(e)
+    return {"name": name, "problem": problem, "source": compiled.source}
+
+
+class CompileOnly:
+    """A target that stops once every kernel of the program is machine code."""
+
+    name = "compile only"
+
+    def __init__(self) -> None:
+        self.found: list[dict] = []
+
+    def unavailable(self) -> None:
+        return None
+
+    def can_lower(self, op, dtype):
+        from lamina_inductor.codegen.triton import TritonTarget
+
+        return TritonTarget().can_lower(op, dtype)
+
+    def build(self, program, config):
+        from lamina_inductor.codegen.triton_ahead import compile_ahead, describe
+        from lamina_inductor.codegen.triton_kernel import generate
+        from lamina_inductor.codegen.triton_module import launch_config, load_module, module_text, request_for
+
+        folder = pathlib.Path(tempfile.mkdtemp())
+        for spec in program.kernels:
+            kernel = generate(spec)
+            module = load_module(module_text([kernel]), folder)
+            for position, launch in enumerate(kernel.launches):
+                config_ = launch_config(kernel, position, kernel.configs[0])
+                pointers = {p.name for p in launch.params if p.kind != "size"}
+                for arch in (80, 90):
+                    done = compile_ahead(module, request_for(launch, config_, arch, pointers))
+                    facts = describe(done)
+                    ptx = done.asm["ptx"]
+                    vector = "ld.global.v" in ptx or "ld.global.b128" in ptx
+                    size = len(done.asm["cubin"])
+                    local = ".local" in ptx
+                    self.found.append({"form": kernel.form, "arch": arch, "cubin": size, "vector": vector, "spills": local,
+                                       "shared": facts["shared"], "warps": facts["warps"]})  # fmt: skip
+
+        class Done:
+            source = ""
+
+            def __call__(self, *inputs):
+                raise RuntimeError("machine code for another device")
+
+        return Done()
+
+
+def compile_all(name: str) -> dict:
+    from lamina_inductor import compile_graph
+
+    gm, inputs, _ = graph_of(name)
+    target = CompileOnly()
+    compile_graph(gm, inputs, target=target)
+    return {"name": name, "kernels": target.found}
+
+
+if __name__ == "__main__":
+    os.environ["LAMINA_STRICT"] = "1"
+    work = interpret if sys.argv[1] == "interpret" else compile_all
+    for program_name in PROGRAMS:
+        print(json.dumps(work(program_name)), flush=True)
