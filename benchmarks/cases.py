@@ -91,7 +91,7 @@ def language_model(kind: str, batch: int, length: int, **fields):
         if kind == "bert"
         else dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
         if kind == "gpt2"
-        else dict(dropout_rate=0.0)
+        else dict(dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0)
         if kind == "t5"
         else {}
     )
