@@ -152,8 +152,8 @@ class CompileOnly:
                     vector = "ld.global.v" in ptx or "ld.global.b128" in ptx
                     size = len(done.asm["cubin"])
                     local = ".local" in ptx
-                    self.found.append({"form": kernel.form, "arch": arch, "cubin": size, "vector": vector, "spills": local,
-                                       "shared": facts["shared"], "warps": facts["warps"]})  # fmt: skip
+                    row = {"form": kernel.form, "arch": arch, "cubin": size, "vector": vector, "spills": local}
+                    self.found.append({**row, "shared": facts["shared"], "warps": facts["warps"]})
 
         class Done:
             source = ""
