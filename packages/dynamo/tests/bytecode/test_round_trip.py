@@ -53,7 +53,10 @@ def test_round_trip(module):
         if len(code.co_code) == len(again.co_code):
             assert program(code) == program(again)
             if hasattr(code, "co_positions"):
-                assert list(code.co_positions()) == list(again.co_positions())
+                # an instruction without a line gets that of the one before it
+                pairs = zip(code.co_positions(), again.co_positions(), strict=True)
+                assert all(a == b for a, b in pairs if a[0] is not None)
+                assert all(b[0] is not None for b in again.co_positions())
                 assert covered(code.co_exceptiontable) == covered(again.co_exceptiontable)
 
 

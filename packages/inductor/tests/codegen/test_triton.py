@@ -1,4 +1,4 @@
-"""The Triton target without a GPU: kernels in Triton's interpreter against eager, and compiled for two architectures."""
+"""The Triton target without a GPU: in Triton's interpreter against eager, and compiled for two architectures."""
 
 import json
 import os

@@ -318,7 +318,7 @@ def broadcast(*shapes: Ints) -> tuple:
     first = tuple(shapes[0])
     for s in shapes[1:]:
         s = tuple(s)
-        if s == first:
+        if len(s) == len(first) and s == first:  # equal lengths first: comparing sizes may fix a symbol
             continue
         if len(s) > len(first):
             first, s = s, first
