@@ -21,6 +21,8 @@ STATE = ROOT / ".nox"
 TORCH = os.environ.get("LAMINA_NOX_TORCH", "torch==2.13.0")
 BASE = [TORCH, "numpy", "hatchling>=1.20", "setuptools", "pytest>=8", "pytest-xdist", "pytest-timeout", "hypothesis",
         "expecttest"]  # torch.testing._internal imports it
+if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+    BASE.append("ziglang")  # a C compiler as a PyPI package, for the wheels with extensions and for generated code
 PACKAGES = ["dynamo", "aot_autograd", "primtorch", "inductor", "compile_api"]
 EXTRAS = {
     "demo": ["scikit-learn", "matplotlib"],

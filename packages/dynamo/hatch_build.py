@@ -4,8 +4,10 @@ when run as a script.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +15,19 @@ import sysconfig
 SOURCES = ("_eval_frame.c", "_guard_program.c")
 HEADERS = ("_native.h",)
 NAME = "_eval_frame"
+
+
+def c_compiler() -> list[str]:
+    """The command of a C compiler: ``CC``, the one this Python was built with, a usual one, or the PyPI package
+    ``ziglang``. Raises `RuntimeError` with what to install if there is none.
+    """
+    for words in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"):
+        command = shlex.split(words or "")
+        if command and shutil.which(command[0]):
+            return command
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise RuntimeError("no C compiler was found: install gcc or clang, or `pip install ziglang` where wheels are built")
 
 
 def build(package: str, target_dir: str) -> str:
@@ -26,9 +41,9 @@ def build(package: str, target_dir: str) -> str:
         os.path.getmtime(i) <= os.path.getmtime(target) for i in [*inputs, os.path.abspath(__file__)]
     ):
         return target
+    compiler = c_compiler()
     paths = sysconfig.get_paths()
     includes = sorted({paths["include"], paths["platinclude"]})
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     flags = [
         "-O2",
         "-g0",
@@ -54,6 +69,8 @@ def build(package: str, target_dir: str) -> str:
     ]
     if sys.platform.startswith("linux"):
         command.append("-ldl")
+    if "ziglang" in compiler:  # by default it traps on undefined behaviour and wants every symbol found
+        command += ["-fno-sanitize=all", "-Wl,-z,undefs"]
     try:
         subprocess.run(command, check=True)
         os.replace(scratch, target)  # an interpreter that has the old one mapped keeps it

@@ -4,11 +4,26 @@ compiled into the build cache on first use (`lamina_inductor.runtime.native`).""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
+
+
+def c_compiler() -> list[str]:
+    """The command of a C compiler: ``CC``, the one this Python was built with, a usual one, or the PyPI package
+    ``ziglang``. Raises `RuntimeError` with what to install if there is none.
+    """
+    for words in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"):
+        command = shlex.split(words or "")
+        if command and shutil.which(command[0]):
+            return command
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise RuntimeError("no C compiler was found: install gcc or clang, or `pip install ziglang` where wheels are built")
 
 
 def build(package: str) -> str | None:
@@ -16,10 +31,14 @@ def build(package: str) -> str | None:
     possible."""
     target = os.path.join(package, "_native" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so"))
     paths = sysconfig.get_paths()
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     link = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     scratch = f"{target}.{os.getpid()}.tmp"
     includes = [f"-I{p}" for p in sorted({paths["include"], paths["platinclude"], os.path.join(package, "include")})]
+    try:
+        compiler = c_compiler()
+    except RuntimeError as error:
+        print(f"lamina-inductor: built without its extension ({error})", file=sys.stderr)
+        return None
     command = [
         *compiler,
         "-std=gnu11",
@@ -34,6 +53,8 @@ def build(package: str) -> str | None:
     ]
     if sys.platform.startswith("linux"):
         command.append("-ldl")
+    if "ziglang" in compiler:  # by default it traps on undefined behaviour and wants every symbol found
+        command += ["-fno-sanitize=all", "-Wl,-z,undefs"]
     try:
         subprocess.run(command, check=True)
         os.replace(scratch, target)
