@@ -90,8 +90,12 @@ class Options:
 
 def compile_graph(gm: fx.GraphModule, examples: list[Any], options: Options) -> Callable[..., Any]:
     """aot_compile with its options bundled; splits the graph where nodes need real tensors."""
+    from .floats import lift_floats, run_lifted
     from .split import compile_split, lift_attributes
 
+    floats = lift_floats(gm)
+    if floats is not None:
+        return _with_floats(examples, options, floats, run_lifted)
     lifted, extra = lift_attributes(gm)
     if extra:
         inner = compile_graph(lifted, [*examples, *extra], options)
@@ -109,6 +113,21 @@ def compile_graph(gm: fx.GraphModule, examples: list[Any], options: Options) -> 
         return eager_call(gm, error)
     except Exception as error:  # the program's own error, or ours: eager decides
         return eager_call(gm, error)
+
+
+def _with_floats(examples: list[Any], options: Options, lifted: Any, run: Any) -> Callable[..., Any]:
+    """A graph with floats that change: 0-dim tensors are made of them at each call."""
+    devices = [e.device for e in examples if isinstance(e, torch.Tensor) and e.dim()]
+    device = devices[0] if devices else torch.device("cpu")
+    given = [None if i in lifted.floats else e for i, e in enumerate(examples)]
+    given += [torch.zeros((), dtype=torch.float64, device=device) for _ in lifted.tensors]
+    given += [0.0 for _ in lifted.numbers]
+    inner = compile_graph(lifted.gm, given, options)
+    call = run(inner, lifted, device)
+    for attribute in ("aliasing_assumptions", "joint", "partition", "reason", "source"):
+        if hasattr(inner, attribute):
+            setattr(call, attribute, getattr(inner, attribute))
+    return call
 
 
 def _with_extra_inputs(inner: Callable[..., Any], extra: list[Any]) -> Callable[..., Any]:

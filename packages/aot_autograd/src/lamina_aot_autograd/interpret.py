@@ -10,6 +10,7 @@ import torch.fx as fx
 from torch.utils.checkpoint import checkpoint
 
 from .errors import AotError, DataDependentError, TraceError, UnsupportedError
+from .floats import NEEDS_NUMBER
 
 # Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
 OBJECT_METHODS = frozenset(
@@ -65,6 +66,8 @@ _OBJECT_FUNCTIONS: set[Any] = {
 
 def needs_real_tensors(node: fx.Node) -> str | None:
     """Why a node cannot be traced with its neighbours, or None."""
+    if NEEDS_NUMBER in node.meta:
+        return "the op takes a number, which changes from call to call"
     if node.op == "call_method":
         if node.target in OBJECT_METHODS:
             return f".{node.target}() acts on the tensor object"

@@ -9,6 +9,7 @@ state.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -150,7 +151,7 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
     for node in nodes:
         if node.op == "get_attr" and any(user in barriers for user in node.users):
             steps.append(node)  # a body that a node run in eager needs
-        elif node in barriers or is_state_setter(node):
+        elif node in barriers or is_state_setter(node) or _takes_apart(node, barriers):
             if run:
                 steps.append(run)
                 run = []
@@ -160,6 +161,18 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
     if run:
         steps.append(run)
     return [_make_piece(gm, step) if isinstance(step, list) else step for step in steps]
+
+
+def _takes_apart(node: fx.Node, barriers: dict[fx.Node, str]) -> bool:
+    """An item of the list that a node run in eager gave: pieces take tensors only."""
+    return (
+        node.op == "call_function"
+        and node.target is operator.getitem
+        and node.args[0] in barriers
+        and (
+            isinstance(node.args[0].meta.get("val"), (list, tuple))  # type: ignore[union-attr]
+        )
+    )
 
 
 def _make_piece(gm: fx.GraphModule, nodes: list[fx.Node]) -> _Piece:

@@ -70,11 +70,14 @@ class OutputGraph:
         if source is None and kind != "GLOBAL_STATE":
             return
         key: Any
-        try:
-            key = (source, kind, type(value), value)
-            hash(key)
-        except TypeError:
+        if kind == "ID":  # the object may be half made: nothing of it is looked at
             key = (source, kind, id(value))
+        else:
+            try:
+                key = (source, kind, type(value), value)
+                hash(key)
+            except Exception:
+                key = (source, kind, id(value))
         if key in self._guard_keys:
             return
         self._guard_keys.add(key)

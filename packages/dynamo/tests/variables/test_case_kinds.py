@@ -1722,3 +1722,24 @@ PROGRAMS = CASES[START:]
 @pytest.mark.parametrize(("fn", "make", "full"), [c[1:] for c in PROGRAMS], ids=[c[0] for c in PROGRAMS])
 def test_like_plain_python(fn, make, full):
     check(fn, make, full)
+
+
+def test_an_object_that_is_not_made_yet_can_be_guarded():
+    class Entry:
+        def __init__(self, x):
+            super().__init__()
+            self.key = 3
+            self.y = x + 1
+
+        def __hash__(self):
+            return hash(self.key)  # there is none before __init__ has run
+
+    def program(x):
+        return Entry(x).y
+
+    x = torch.ones(3)
+    init = lamina_dynamo.optimize("eager")(Entry.__init__)
+    entry = Entry.__new__(Entry)
+    init(entry, x)
+    assert torch.equal(entry.y, x + 1)
+    assert torch.equal(lamina_dynamo.optimize("eager", fullgraph=True)(program)(x), x + 1)
