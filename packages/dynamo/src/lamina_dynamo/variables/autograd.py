@@ -18,6 +18,7 @@ from .. import _torch as private
 from ..bytecode import decode
 from ..graph_break import GraphBreak
 from ..source import AttrSource
+from . import builtin
 from .base import VariableTracker
 from .builder import wraps_if
 from .torch_api import handles
@@ -118,7 +119,11 @@ class ApplyFunction:
         return self.cls.apply(*args)  # type: ignore[attr-defined]
 
 
-@handles(torch.autograd.Function.__dict__["apply"].__func__)
+#: A class method in Python up to torch 2.13, one in C from 2.14 on.
+_APPLY = torch.autograd.Function.__dict__["apply"]
+
+
+@handles(getattr(_APPLY, "__func__", None))
 def _apply(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
     if not args[0].is_python_constant() or kwargs:
         raise GraphBreak("torch_unsupported", function="autograd.Function.apply")
@@ -151,6 +156,13 @@ def _apply(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTrack
                     break
     fx_args = tuple(a.as_proxy() for a in args[1:])
     return tx.output.create_node("call_function", ApplyFunction(cls), fx_args, {})
+
+
+if isinstance(_APPLY, types.ClassMethodDescriptorType):
+
+    @builtin.handles(_APPLY)
+    def _apply_in_c(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        return _apply(tx, list(args), kwargs)
 
 
 def _is_own(cls: type, name: str) -> bool:

@@ -161,7 +161,10 @@ class BuiltinVariable(VariableTracker):
             # classmethod in C, bound already: dict.fromkeys read from outside
             descriptor = find_in_mro(tx, owner, fn.__name__)
             if descriptor is not None and type(descriptor.real) is types.ClassMethodDescriptorType:
-                return call_class_method(tx, descriptor.real, tx.wrap(owner, None), args, kwargs)
+                from ..source import AttrSource
+
+                source = None if self.source is None else AttrSource(self.source, "__self__")
+                return call_class_method(tx, descriptor.real, tx.wrap(owner, source), args, kwargs)
         tx.graph_break("unknown_builtin", function=f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', fn)}")
 
 
@@ -1128,6 +1131,9 @@ def call_class_method(
     handler = HANDLERS.get(getattr(owner, name))
     if handler is not None:
         return call_handler(tx, handler, name, args, kwargs)
+    handler = HANDLERS.get(descriptor)  # one that wants to know the class
+    if handler is not None:
+        return call_handler(tx, handler, name, [cls, *args], kwargs)
     if name == "fromkeys" and issubclass(owner, dict):
         result = cls.call_function(tx, [], {})
         value = args[1] if len(args) > 1 else kwargs.get("value", tx.const(None))
