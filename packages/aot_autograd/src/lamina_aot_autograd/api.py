@@ -14,7 +14,7 @@ from .errors import TraceError, UnsupportedError
 from .interpret import needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
-from .partition import Partition, partition
+from .partition import Partition, note_saved_strides, partition
 from .runtime import build_inference, build_training, compile_with
 from .schemas import JointGraph
 from .wrappers.boxing import run_eagerly
@@ -212,6 +212,7 @@ class _Entries:
             parts = partition(joint, options.partitioner, memory_budget=options.memory_budget)
             with torch.no_grad():
                 forward = compile_with(options.forward, parts.forward, "forward_compiled")
+            note_saved_strides(parts, forward)
             call = build_training(
                 joint,
                 parts,

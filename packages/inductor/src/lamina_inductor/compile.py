@@ -33,7 +33,8 @@ class CompiledGraph:
 
     `source` is the generated code, `kernels` the kernel descriptions, `externs` the calls that stayed ATen ops,
     `reasons` why (node, reason), `fusion_log` the refused
-    fusions, `timings` seconds by stage, `target` the target's name ("eager" when the graph is run as it is, then
+    fusions, `output_strides` for each output None or the strides chosen for a saved tensor in place of eager's,
+    `timings` seconds by stage, `target` the target's name ("eager" when the graph is run as it is, then
     `fallback` says why), `program` the scheduled program.
     """
 
@@ -50,6 +51,7 @@ class CompiledGraph:
         self.fusion_log: list[Refusal] = []
         self.reasons: list[tuple[str, str]] = []
         self.fallback: str | None = None
+        self.output_strides: list[tuple[int, ...] | None] = []
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         if self._boxed is not None:
@@ -208,6 +210,7 @@ def _compile(
     run = CheckedGraph(built, plan.program) if config.check_inputs else built
     compiled = CompiledGraph(run, chosen.name, timings)
     compiled.program, compiled.fusion_log, compiled.reasons = plan.program, plan.log, lowered.reasons
+    compiled.output_strides = lowered.output_strides
     if is_active():
         for kernel in {id(k): k for k in compiled.kernels}.values():
             report("kernel", kernel)

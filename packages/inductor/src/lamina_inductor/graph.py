@@ -24,6 +24,7 @@ from .ir.layout import Layout, contiguous_strides, same_strides
 from .ir.loops import Builder, Index, Inner, LoopNode, loop_index, loop_vars
 from .ir.program import BufferDecl, BufferRef, Output
 from .ir.tensor import TensorValue
+from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
 from .lowering.registry import load_lowerings
 from .ops import Op
 from .sizes import SizeTable
@@ -43,14 +44,16 @@ WRITES_INTO = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 
 
 class ResultMeta:
-    """dtype, device, shape and stride (expressions) of one result of the current node."""
+    """dtype, device, shape and stride (expressions) of one result of the current node. `physical`: the strides it is to
+    have in memory, where these are not eager's (see `layout_pass`)."""
 
-    __slots__ = ("dtype", "device", "shape", "stride")
+    __slots__ = ("dtype", "device", "shape", "stride", "physical")
 
     def __init__(
         self, dtype: torch.dtype, device: torch.device, shape: tuple[Expr, ...], stride: tuple[Expr, ...]
     ) -> None:
         self.dtype, self.device, self.shape, self.stride = dtype, device, shape, stride
+        self.physical: tuple[Expr, ...] | None = None
 
 
 class GraphLowering:
@@ -85,6 +88,9 @@ class GraphLowering:
         self._bound: set[str] = set()
         self._metas: list[ResultMeta] = []
         self.device = torch.device("cpu")
+        self.layouts: LayoutPlan | None = None
+        self.output_strides: list[tuple[int, ...] | None] = []
+        self._copies: dict[tuple, TensorValue] = {}
 
     # ---- metadata ----
 
@@ -125,7 +131,7 @@ class GraphLowering:
         """A value that its consumers compute."""
         origins = (self.node.name,) if self.node is not None else ()
         out = TensorValue(meta.dtype, meta.device, meta.shape, inner=inner, cost=cost, reads=reads, origins=origins)
-        out.stride = meta.stride
+        out.stride, out.physical = meta.stride, meta.physical
         return out
 
     def stored(self, meta: ResultMeta, buffer: str, layout: Layout) -> TensorValue:
@@ -144,8 +150,10 @@ class GraphLowering:
         return Builder(lambda name: self.buffers[name].layout.dtype, self.fresh)
 
     def new_buffer(self, meta: ResultMeta, *, stride: Sequence[Expr] | None = None) -> tuple[str, Layout]:
-        """A new temporary with eager's strides where these are dense (or with `stride`)."""
-        if stride is None:
+        """A new temporary with the planned strides, eager's where these are dense (or with `stride`)."""
+        if stride is None and meta.physical is not None:
+            stride = meta.physical
+        elif stride is None:
             stride = meta.stride if is_dense(meta.shape, meta.stride) else contiguous_strides(meta.shape)
         layout = Layout(meta.dtype, meta.device, meta.shape, tuple(stride))
         name = f"buf{len(self.buffers)}"
@@ -157,6 +165,7 @@ class GraphLowering:
         if x.is_stored or (stride is None and x.try_store()):
             return x
         meta = ResultMeta(x.dtype, x.device, x.shape, x.stride if x.stride is not None else contiguous_strides(x.shape))
+        meta.physical = x.physical
         name, layout = self.new_buffer(meta, stride=stride)
         self.store_node(x, name, layout)
         x.buffer, x.layout, x.inner, x.base = name, layout, None, None
@@ -197,6 +206,20 @@ class GraphLowering:
             copy = self.copy_of(x, x.stride)
             x.buffer, x.layout = copy.buffer, copy.layout
         return x
+
+    def store_with_strides(self, x: TensorValue, stride: Sequence[Expr]) -> TensorValue:
+        """`x` in memory with the given dense strides: x itself where it has them, else a copy (made once)."""
+        if not x.is_stored and x.base is None:
+            self.realize(x, stride)
+        self.store_deep(x)
+        assert x.layout is not None and x.buffer is not None
+        if same_strides(x.shape, x.layout.stride, stride):
+            return x
+        key = (x.buffer, x.layout, tuple(stride))
+        found = self._copies.get(key)
+        if found is None:
+            found = self._copies[key] = self.copy_of(x, stride)
+        return found
 
     # ---- loop nodes ----
 
@@ -297,6 +320,7 @@ class GraphLowering:
     def run(self) -> GraphLowering:
         """Lowers the whole graph; raises UnsupportedGraph when it cannot be handled at all."""
         self._count_uses()
+        self.layouts = choose_layouts(self.gm.graph)
         for node in self.gm.graph.nodes:
             self.node = node
             visit = self._visitors.get(node.op)
@@ -343,7 +367,9 @@ class GraphLowering:
             if val.device.type != "cpu":
                 self.device = val.device
             name = f"in{k}"
-            self.buffers[name] = BufferDecl(name, Layout(meta.dtype, meta.device, meta.shape, meta.stride), "input", k)
+            given = node.meta.get("physical_stride")
+            stride = meta.stride if given is None else self.exprs(given)
+            self.buffers[name] = BufferDecl(name, Layout(meta.dtype, meta.device, meta.shape, stride), "input", k)
             return self.stored(meta, name, self.buffers[name].layout)
         if isinstance(val, torch.SymInt):
             e = self.expr(val)
@@ -401,6 +427,8 @@ class GraphLowering:
         kwargs = self._value(dict(node.kwargs))
         vals = list(val) if isinstance(val, (tuple, list)) else [val]
         self._metas = [self.meta_of(v) if is_tensor(v) else None for v in vals]  # type: ignore[misc]
+        if self.layouts is not None:
+            self._plan_strides(node, isinstance(val, (tuple, list)))
         reason = None
         fn = self._table.get(name) if name is not None else None
         if fn is not None:
@@ -422,6 +450,14 @@ class GraphLowering:
         if reason is not None:
             self.reasons.append((node.name, f"{target}: {reason}"))
         return self._extern(node, target, args, kwargs, val)
+
+    def _plan_strides(self, node: Node, several: bool) -> None:
+        assert self.layouts is not None
+        planned = self.layouts.strides.get(node)
+        if planned is not None:
+            for meta, stride in zip(self._metas, planned if several else (planned,), strict=True):
+                if stride is not None:
+                    meta.physical = self.exprs(stride)
 
     def _reads_data(self, node: Node) -> bool:
         return any(isinstance(a, Node) and is_tensor(a.meta.get("val")) for a in node.args) and not _is_size_query(node)
@@ -457,10 +493,14 @@ class GraphLowering:
         if schema is not None and schema.is_mutable:
             raise UnsupportedGraph(f"{target} mutates its arguments", node=node.name)
         reads: dict[str, list] = {}
+        turned = self.layouts.externs.get(node, ()) if self.layouts is not None else ()
 
-        def reference(a: Any) -> Any:
+        def reference(a: Any, last: bool = False) -> Any:
             if isinstance(a, TensorValue):
-                self.store_as_eager(a)
+                if last:
+                    a = self.store_with_strides(a, self.exprs(channels_last_strides(a.shape)))
+                else:
+                    self.store_as_eager(a)
                 assert a.buffer is not None and a.layout is not None
                 reads.setdefault(a.buffer, [])
                 whole = self.buffers[a.buffer].layout
@@ -471,7 +511,7 @@ class GraphLowering:
                 return {k: reference(v) for k, v in a.items()}
             return unwrap(a) if isinstance(a, Expr) else a
 
-        args = tuple(reference(a) for a in args)
+        args = tuple(reference(a, k in turned) for k, a in enumerate(args))
         kwargs = {k: reference(v) for k, v in kwargs.items()}
         names: list[str | None] = []
         writes: dict[str, list] = {}
@@ -481,9 +521,9 @@ class GraphLowering:
         def declare(v: Any) -> Any:
             position = len(names)
             if is_tensor(v):
-                meta = self.meta_of(v)
+                meta = self._metas[position]
                 name = f"buf{len(self.buffers)}"
-                layout = Layout(meta.dtype, meta.device, meta.shape, meta.stride)
+                layout = Layout(meta.dtype, meta.device, meta.shape, meta.physical or meta.stride)
                 self.buffers[name] = BufferDecl(name, layout, "temp")
                 names.append(name)
                 writes[name] = []
@@ -535,12 +575,14 @@ class GraphLowering:
     def _output(self, node: Node) -> None:
         result = node.args[0]
         taken: set[str] = set()
-        for a in result if isinstance(result, (tuple, list)) else (result,):
-            self.outputs.append(self._output_value(a, taken))
+        free = self.layouts.free if self.layouts is not None else ()
+        for k, a in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
+            self.output_strides.append(None)
+            self.outputs.append(self._output_value(a, taken, k in free))
 
     _visitors = {"placeholder": _placeholder, "get_attr": _get_attr, "call_function": _call, "output": _output}
 
-    def _output_value(self, a: Any, taken: set[str]) -> Output:
+    def _output_value(self, a: Any, taken: set[str], free: bool = False) -> Output:
         value = self.env[a] if isinstance(a, Node) else a
         if not isinstance(value, TensorValue):
             if value is None:
@@ -549,11 +591,16 @@ class GraphLowering:
                 return Output("scalar", value=unwrap(value) if isinstance(value, Expr) else value)
             raise UnsupportedGraph(f"output of type {type(value).__name__}")
         assert isinstance(a, Node)
-        if a.op == "placeholder":
+        if a.op == "placeholder" and "physical_stride" not in a.meta:
             return Output("input", index=self.buffers[value.buffer].index)  # type: ignore[index]
         stride = self.meta_of(a.meta["val"]).stride if a.meta.get("val") is not None else value.stride
         self.store_deep(value)
         assert value.layout is not None and value.buffer is not None and stride is not None
+        own = value.layout.stride
+        if free and not same_strides(value.shape, own, stride) and is_dense(value.shape, own):
+            if all(e.is_const for e in own):
+                stride = own
+                self.output_strides[-1] = tuple(int(e) for e in own)
         may_alias = getattr(a.target, "name", "") in ALIASING or self.buffers[value.buffer].kind == "temp"
         fits = same_strides(value.shape, value.layout.stride, stride)
         if value.layout.dtype not in SUPPORTED:

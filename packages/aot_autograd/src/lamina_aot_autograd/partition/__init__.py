@@ -11,7 +11,7 @@ from ..errors import PartitionError
 from ..observe import is_observed, report
 from ..schemas import JointGraph
 from .default import partition_default, partition_save_everything
-from .extract import Partition, PartitionReport, SavedValue
+from .extract import Partition, PartitionReport, SavedValue, note_saved_strides
 from .min_cut import partition_min_cut
 
 Policy = str | Callable[..., Partition] | None

@@ -171,6 +171,22 @@ def complete_saved(joint: JointGraph, saved: set[fx.Node]) -> set[fx.Node]:
     return saved
 
 
+def note_saved_strides(parts: Partition, forward: Any) -> None:
+    """Tell the backward graph how the saved tensors lie in memory where the compiled forward chose other strides than
+    eager's.
+
+    `forward.output_strides` (optional): for each output of the forward graph None or the strides; only saved tensors
+    may have any. The placeholder's `meta["val"]` keeps eager's, `meta["physical_stride"]` has the real ones.
+    """
+    strides = getattr(forward, "output_strides", None)
+    if not strides:
+        return
+    placeholders = [n for n in parts.backward.graph.nodes if n.op == "placeholder"]
+    for node, value in zip(placeholders, parts.saved, strict=False):
+        if value.kind == "output" and value.is_tensor and strides[value.position] is not None:
+            node.meta["physical_stride"] = tuple(strides[value.position])
+
+
 def _copy_into(graph: fx.Graph, node: fx.Node, env: dict[fx.Node, fx.Node]) -> fx.Node:
     args = fx.node.map_arg(node.args, env.__getitem__)
     if node.op == "call_function":

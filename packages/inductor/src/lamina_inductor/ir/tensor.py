@@ -26,7 +26,7 @@ class TensorValue:
 
     __slots__ = (
         "dtype", "device", "shape", "stride", "inner", "buffer", "layout", "cost", "reads", "base", "restride",
-        "origins", "fresh",
+        "origins", "fresh", "physical",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class TensorValue:
         self.inner, self.buffer, self.layout = inner, buffer, layout
         self.cost, self.reads = cost, reads
         self.stride: tuple[Expr, ...] | None = None  # eager's strides
+        self.physical: tuple[Expr, ...] | None = None  # strides to store it with, where not eager's
         self.base: TensorValue | None = None
         self.restride: Restride | None = None
         self.origins = origins
