@@ -122,3 +122,45 @@ def test_stack_traces_and_order_reach_the_backward(h):
     by_name = {n.name: n for n in joint.graph.nodes}
     assert by_name["sin"].meta["stack_trace"] == by_name["cos"].meta["stack_trace"]
     assert by_name["cos"].meta["seq_nr"] == by_name["sin"].meta["seq_nr"] != by_name["exp"].meta["seq_nr"]
+
+
+def test_forward_may_choose_strides_of_saved_tensors(h):
+    """The backward graph is told how a saved tensor lies, and gets it that way."""
+    seen = []
+
+    def forward(gm, fakes):
+        descs = gm.graph.output_node().meta["desc"]
+        turned = [d.kind == "saved_tensor" and d.name != "x" for d in descs]
+
+        def run(*args):
+            out = gm(*args)
+            return [o.t().contiguous().t() if t else o for o, t in zip(out, turned, strict=True)]
+
+        run.output_strides = [(1, 4) if t else None for t in turned]
+        return run
+
+    def backward(gm, fakes):
+        marks = [n.meta.get("physical_stride") for n in gm.graph.nodes if n.op == "placeholder"]
+
+        def run(*args):
+            for mark, a in zip(marks, args, strict=True):
+                if mark is not None:
+                    seen.append((mark, a.stride()))
+            return gm(*args)
+
+        return run
+
+    graph = fx.Graph()
+    a = graph.placeholder("a")
+    e = graph.call_function(torch.exp, (a,))
+    graph.output((graph.call_function(torch.sin, (graph.call_function(torch.mul, (e, 2.0)),)),))
+    x = leaf(4, 6)
+    compiled = aot.aot_compile(
+        fx.GraphModule({}, graph), [x], forward_compiler=forward, backward_compiler=backward, partitioner="default"
+    )
+    (out,) = compiled(x)
+    out.sum().backward()
+    expected = leaf(4, 6)
+    (expected.exp() * 2.0).sin().sum().backward()
+    torch.testing.assert_close(x.grad, expected.grad)
+    assert seen and all(mark == stride == (1, 4) for mark, stride in seen)

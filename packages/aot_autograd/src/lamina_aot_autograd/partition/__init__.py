@@ -48,4 +48,4 @@ POLICIES: dict[str, Callable[..., Partition]] = {
     "save_everything": partition_save_everything,
 }
 
-__all__ = ["POLICIES", "Partition", "PartitionReport", "SavedValue", "partition"]
+__all__ = ["POLICIES", "Partition", "PartitionReport", "SavedValue", "note_saved_strides", "partition"]

@@ -1,0 +1,208 @@
+"""The channels-last plan: results, strides and borders are eager's, whatever lies in between."""
+
+import pytest
+import torch
+from check import TARGETS, compare, run
+from programs import Tracer
+
+from lamina_inductor.compile import compile_graph
+from lamina_inductor.layout_pass import EXTERNS, channels_last_strides, choose_layouts
+
+targets = pytest.mark.parametrize("target", TARGETS)
+LAST = torch.channels_last
+
+
+class Saved:
+    """Stands for the description of an output that only a backward graph reads."""
+
+    kind = "saved_tensor"
+
+
+class Given:
+    kind = "user_output"
+
+
+def conv(t, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1, transposed=False):
+    return t.convolution(
+        x, w, bias, [stride] * 2, [padding] * 2 if isinstance(padding, int) else padding, [dilation] * 2, transposed,
+        [0, 0], groups,
+    )  # fmt: skip
+
+
+def relu(t, x):
+    zero = t.full(tuple(x.shape), 0.0, x.dtype, torch.device("cpu"))
+    return t.maximum(x, zero)
+
+
+def planned(gm):
+    plan = choose_layouts(gm.graph)
+    return set() if plan is None else {n.target.name for n in plan.externs}
+
+
+@targets
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [(2, 8, 9, 7), (1, 5, 6, 6), (3, 16, 1, 1)])
+def test_chain(size, dtype, target):
+    x, b = torch.randn(size, dtype=dtype), torch.randn(12, dtype=dtype)
+    v, w = torch.randn(12, size[1], 3, 3, dtype=dtype), torch.randn(6, 12, 1, 1, dtype=dtype)
+    t = Tracer(x, v, w, b)
+    y = relu(t, conv(t, x, v, b, padding=1))
+    gm = t.finish(y, conv(t, y, w))
+    assert planned(gm) == {"convolution"}
+    near = 2e-2 if dtype == torch.bfloat16 else 1e-4
+    run(gm, [x, v, w, b], target, rtol=near, atol=near)
+
+
+@targets
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(groups=8), dict(groups=2), dict(stride=2, padding=1), dict(dilation=2, padding=2), dict(padding=[2, 0]),
+        dict(groups=8, dilation=2), dict(groups=8, stride=2, padding=[1, 3]),
+    ],
+)  # fmt: skip
+def test_kinds_of_convolution(options, target):
+    groups = options.get("groups", 1)
+    x, v, w = torch.randn(2, 8, 11, 10), torch.randn(8, 8 // groups, 3, 3), torch.randn(4, 8, 1, 1)
+    t = Tracer(x, v, w)
+    first = conv(t, x, v, **options)
+    gm = t.finish(conv(t, relu(t, first), w), t.sum(first, (0, 2, 3), torch.float32))
+    assert planned(gm) == {"convolution"}
+    run(gm, [x, v, w], target, rtol=1e-4, atol=1e-4)
+
+
+@targets
+def test_transposed(target):
+    x, v, w = torch.randn(2, 6, 5, 7), torch.randn(6, 4, 3, 3), torch.randn(3, 4, 1, 1)
+    t = Tracer(x, v, w)
+    gm = t.finish(conv(t, relu(t, conv(t, x, v, stride=2, padding=1, transposed=True)), w))
+    assert planned(gm) == {"convolution"}
+    run(gm, [x, v, w], target, rtol=1e-4, atol=1e-4)
+
+
+@targets
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_pools_follow(ceil_mode, target):
+    x, v = torch.randn(2, 4, 12, 13), torch.randn(6, 4, 3, 3)
+    x[0, 0, 2, 2] = float("nan")
+    t = Tracer(x, v)
+    y = relu(t, conv(t, x, v, padding=1))
+    best, where = t.max_pool2d(y, [3, 3], [2, 2], [1, 1], [1, 1], ceil_mode)
+    mean = t.avg_pool2d(y, [3, 2], [2, 2], [1, 1], ceil_mode, False)
+    gm = t.finish(best, where, mean, t.adaptive_avg_pool2d(best, [3, 2]))
+    assert planned(gm) == {"convolution", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
+    run(gm, [x, v], target, rtol=1e-4, atol=1e-4)
+
+
+@targets
+def test_backward(target):
+    x, v, g = torch.randn(2, 6, 9, 9), torch.randn(8, 6, 3, 3), torch.randn(2, 8, 9, 9)
+    t = Tracer(x, v, g)
+    y = relu(t, conv(t, x, v, padding=1))
+    best, where = t.max_pool2d(y, [2, 2], [2, 2])
+    back = t.max_pool2d_backward(best, y, [2, 2], [2, 2], [0, 0], [1, 1], False, where)
+    grads = t.convolution_backward(
+        t.mul(g, back), x, v, [8], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True]
+    )
+    gm = t.finish(best, *grads)
+    assert planned(gm) == {"convolution", "max_pool2d", "max_pool2d_backward", "convolution_backward"}
+    run(gm, [x, v, g], target, rtol=1e-4, atol=1e-4)
+
+
+@targets
+def test_some_gradients_are_not_wanted(target):
+    x, v, g = torch.randn(2, 6, 9, 9), torch.randn(6, 6, 3, 3), torch.randn(2, 6, 9, 9)
+    t = Tracer(x, v, g)
+    one = [1, 1]
+    first = t.convolution_backward(g, x, v, None, one, one, one, False, [0, 0], 1, [True, False, False])[0]
+    second = t.convolution_backward(first, x, v, None, one, one, one, False, [0, 0], 1, [False, True, False])[1]
+    run(t.finish(second), [x, v, g], target, rtol=1e-4, atol=1e-3)
+
+
+@targets
+def test_joins_pads_and_slices(target):
+    x, v, w = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3), torch.randn(4, 10, 1, 1)
+    t = Tracer(x, v, w)
+    y = conv(t, x, v, padding=1)
+    joined = t.cat((y, relu(t, x)), 1)
+    padded = t.pad(joined, 0.5, (0, 0, 1, 2), (0, 0, 0, 1))
+    z = conv(t, padded, w)
+    gm = t.finish(z, t.slice(z, (0, 1, 0, 0), (2, 3, 8, 8), (1, 1, 2, 1)), joined)
+    run(gm, [x, v, w], target, rtol=1e-4, atol=1e-4)
+
+
+@targets
+def test_views_between(target):
+    """A norm over the channels works on a permuted view, as ConvNeXt has it."""
+    x, v, w = torch.randn(2, 4, 8, 6), torch.randn(8, 4, 3, 3), torch.randn(6, 8, 1, 1)
+    t = Tracer(x, v, w)
+    y = t.permute(conv(t, x, v, padding=1), (0, 2, 3, 1))
+    var, mean = t.var_mean(y, (3,), 0.0)
+    shape = tuple(y.shape)
+    centred = t.sub(y, t.broadcast_in_dim(mean, shape, (0, 1, 2)))
+    scaled = t.mul(centred, t.broadcast_in_dim(t.rsqrt(t.add(var, 1e-5)), shape, (0, 1, 2)))
+    back = t.permute(scaled, (0, 3, 1, 2))
+    gm = t.finish(conv(t, back, w), t.reshape(back, (2, 8 * 8 * 6)))
+    run(gm, [x, v, w], target, rtol=1e-4, atol=1e-4)
+
+
+def test_what_gains_nothing_keeps_its_layout():
+    def single(x, w):
+        t = Tracer(x, w)
+        return t.finish(conv(t, x, w))
+
+    assert planned(single(torch.randn(2, 8, 9, 9), torch.randn(8, 8, 3, 3))) == set()  # two borders for one call
+    for x, w in (
+        (torch.randn(2, 1, 9, 9), torch.randn(8, 1, 3, 3)),  # strides cannot tell one channel's layout
+        (torch.randn(2, 8, 9, 9, dtype=torch.float64), torch.randn(8, 8, 3, 3, dtype=torch.float64)),
+        (torch.randn(1, 64, 3, 3), torch.randn(64, 64, 3, 3)),  # mostly weights
+        (torch.randn(2, 8, 9), torch.randn(8, 8, 3)),
+    ):
+        t = Tracer(x, w)
+        if x.dim() == 3:
+            y = t.convolution(x, w, None, [1], [1], [1], False, [0], 1)
+            gm = t.finish(t.convolution(y, w, None, [1], [1], [1], False, [0], 1))
+        else:
+            y = conv(t, x, w, padding=1)
+            gm = t.finish(t.mul(y, 2.0))
+        assert planned(gm) == set()
+
+
+def test_saved_tensors_need_no_turning():
+    """What only the backward graph reads leaves in the layout it has, and arrives with it."""
+    x, v, w = torch.randn(2, 4, 8, 6), torch.randn(8, 4, 3, 3), torch.randn(6, 8, 1, 1)
+    t = Tracer(x, v, w)
+    y = relu(t, conv(t, x, v, padding=1))
+    z = conv(t, y, w)
+    gm = t.finish(z, y)
+    gm.graph.output_node().meta["desc"] = [Given(), Saved()]
+    compiled = compile_graph(gm, target="reference")
+    assert compiled.output_strides == [None, channels_last_strides(y.shape)]
+    out, saved = compiled([x, v, w])
+    compare(out, z, atol=1e-4, rtol=1e-4)
+    compare(saved, y, atol=1e-4, rtol=1e-4, stride=False)
+    assert saved.is_contiguous(memory_format=LAST)
+
+    g = torch.randn(2, 6, 8, 6)
+    t = Tracer(y, w, g)
+    grads = t.convolution_backward(g, y, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+    gm = t.finish(grads[0], grads[1], y)
+    next(iter(gm.graph.nodes)).meta["physical_stride"] = compiled.output_strides[1]
+    back = compile_graph(gm, target="reference")
+    for got, want in zip(back([saved, w, g]), (grads[0], grads[1], y), strict=True):
+        compare(got, want, atol=1e-4, rtol=1e-4)
+
+
+def test_other_externs_get_eagers_layout():
+    x, v, w = torch.randn(2, 4, 8, 6), torch.randn(8, 4, 3, 3), torch.randn(6, 8, 1, 1)
+    t = Tracer(x, v, w)
+    y = conv(t, relu(t, conv(t, x, v, padding=1)), w)
+    first = t.as_strided(y, (2, 6 * 48), (6 * 48, 1), 0)
+    ordered = t.sort(y, stable=False, dim=1, descending=False)
+    run(t.finish(first, ordered[0]), [x, v, w], "reference", atol=1e-4, rtol=1e-4)
+
+
+def test_rows_name_prims():
+    from lamina_primtorch import PRIMS
+
+    assert set(EXTERNS) <= set(PRIMS)
