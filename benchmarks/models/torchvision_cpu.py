@@ -79,8 +79,10 @@ def import_torchvision():
     if not torchvision.extension._has_ops():
         if not _libraries:
             _define_operators()
-        # torchvision asks this before each call of an operator; they exist now
-        torchvision.extension._has_ops = lambda: True
+        # torchvision asks this before each call of an operator, each module by a name of its own; they exist now
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] == "torchvision" and hasattr(module, "_has_ops"):
+                module._has_ops = lambda: True
     return torchvision
 
 
@@ -89,14 +91,45 @@ _SCHEMAS = (
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
     "int sampling_ratio, bool aligned) -> Tensor",
+    "_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+    "SymInt batch_size, SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor",
 )
 
 
+def _roi_align_backward(grad, rois, scale, rows, columns, n, channels, height, width, ratio, aligned):
+    image = grad.new_zeros((n, channels, height, width)).requires_grad_()
+    with torch.enable_grad():
+        out = roi_align(image, rois, scale, rows, columns, ratio, aligned)
+    return torch.autograd.grad(out, image, grad)[0] if out.requires_grad else image.detach()
+
+
+def _remember(ctx, inputs, output) -> None:
+    image, rois, *ctx.rest = inputs
+    ctx.sizes = image.shape
+    ctx.save_for_backward(rois)
+
+
+def _differentiate(ctx, grad):
+    scale, rows, columns, ratio, aligned = ctx.rest
+    (rois,) = ctx.saved_tensors
+    found = torch.ops.torchvision._roi_align_backward(grad, rois, scale, rows, columns, *ctx.sizes, ratio, aligned)
+    return found, None, None, None, None, None, None
+
+
 def _define_operators() -> None:
+    """Operators as opaque to a compiler as torchvision's own: kernel, shape and derivative."""
     lib = torch.library.Library("torchvision", "FRAGMENT")
     for schema in _SCHEMAS:
         if not hasattr(torch.ops.torchvision, schema.split("(")[0]):
             lib.define(schema)
-    lib.impl("nms", keep_boxes, "CPU")
-    lib.impl("roi_align", roi_align, "CompositeImplicitAutograd")
+    kernels = {"nms": keep_boxes, "roi_align": roi_align, "_roi_align_backward": _roi_align_backward}
+    for name, kernel in kernels.items():
+        lib.impl(name, torch.compiler.disable(kernel), "CPU")
+
+    def shape(image, rois, scale, height, width, ratio, aligned):
+        return image.new_empty((rois.size(0), image.size(1), height, width))
+
+    lib.impl("roi_align", shape, "Meta")
+    lib.impl("_roi_align_backward", lambda grad, *a: grad.new_empty(a[4:8]), "Meta")
+    torch.library.register_autograd("torchvision::roi_align", _differentiate, setup_context=_remember, lib=lib)
     _libraries.append(lib)

@@ -62,9 +62,26 @@ def capture_counts(impl: str) -> dict:
             "graphs": c.get("graphs", 0),
             "breaks": sum(breaks.values()),
             "break_reasons": breaks,
-            "fallbacks": dict(c.get("fallbacks") or {}),
+            "fallbacks": c.get("fallbacks", 0),
+            "skips": dict(c.get("skips") or {}),
+            "recompiles": {str(k)[:200]: v for k, v in dict(c.get("recompiles") or {}).items()},
         }
     return {"graphs": 0, "breaks": 0, "break_reasons": {}}
+
+
+@contextlib.contextmanager
+def warnings_of_lamina():
+    """Collect the text of the warnings that lamina gives its user (a part that runs in eager, a recompile limit)."""
+    said: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+
+        def keep(message, category, *rest, **more):
+            if category.__module__.split(".")[0].startswith("lamina"):
+                said.append(f"{category.__name__}: {message}"[:600])
+
+        warnings.showwarning = keep
+        yield said
 
 
 def floats(tree) -> list[torch.Tensor]:
@@ -212,9 +229,12 @@ def run(a: argparse.Namespace) -> dict:
     step = Step(other, compiled, args, kwargs, a.mode, amp, a.device)
     torch.manual_seed(1)
     t = time.perf_counter()
-    got = step.snapshot()
+    with warnings_of_lamina() as said:
+        got = step.snapshot()
     res["first_call_s"] = time.perf_counter() - t
     res.update(capture_counts(a.impl))
+    if said:
+        res["warnings"] = said
     res["errors"] = {}
     ok = True
     for part, ref in want.items():

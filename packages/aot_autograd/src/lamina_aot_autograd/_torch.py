@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -23,6 +24,24 @@ is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor  # tensor 
 set_grad_enabled = torch._C._set_grad_enabled  # grad-mode setter that a captured graph may contain
 disable_torch_dispatch = torch._C._DisableTorchDispatch  # guard: calls go straight to the backend kernel
 make_wrapper = torch.Tensor._make_wrapper_subclass  # a tensor with metadata and no data
+
+
+def symbolic_decompositions() -> Any:
+    """Python kernels, which can do with symbolic sizes, go before the C++ ones of composite ops."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    return enable_python_dispatcher()
+
+
+class quiet_fake_tensors:
+    """torch prints the traceback of every op that its fake tensors refuse; the caller tells the user what it means."""
+
+    def __enter__(self) -> None:
+        self.log = logging.getLogger("torch._subclasses.fake_tensor")
+        self.disabled, self.log.disabled = self.log.disabled, True
+
+    def __exit__(self, *exc: Any) -> None:
+        self.log.disabled = self.disabled
 
 
 def short_apply(function: type) -> Any:

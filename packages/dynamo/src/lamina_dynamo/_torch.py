@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
 
 import torch
@@ -14,6 +15,24 @@ MODULE_HOOK_DICTS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", 
 
 # Modules of torch's own compilers, to know their frames by name: they are left alone, with all that they call.
 OTHER_COMPILERS = tuple(f"torch.{name}" for name in ("_dynamo", "_inductor", "_functorch"))
+
+
+def symbolic_decompositions() -> Any:
+    """Python kernels, which can do with symbolic sizes, go before the C++ ones of composite ops."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    return enable_python_dispatcher()
+
+
+class quiet_fake_tensors:
+    """torch prints the traceback of every op that its fake tensors refuse; the caller tells the user what it means."""
+
+    def __enter__(self) -> None:
+        self.log = logging.getLogger("torch._subclasses.fake_tensor")
+        self.disabled, self.log.disabled = self.log.disabled, True
+
+    def __exit__(self, *exc: Any) -> None:
+        self.log.disabled = self.disabled
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:

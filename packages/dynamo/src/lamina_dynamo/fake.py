@@ -454,7 +454,7 @@ def _through_fake_tensors(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return type(x)([convert(i) for i in x])
         return x
 
-    with mode:
+    with mode, private.symbolic_decompositions(), private.quiet_fake_tensors():
         try:
             fake_args = [convert(a) for a in args]
             fake_kwargs = {k: convert(a) for k, a in kwargs.items()}

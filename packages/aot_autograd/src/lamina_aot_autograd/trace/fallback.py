@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .. import _torch as private
 from ..errors import DataDependentError, TraceError
 from .tensor import TraceTensor, make_value
 
@@ -185,7 +186,7 @@ def _fake_results(func: Any, args: tuple, kwargs: dict, env: Any = None) -> Any:
     fakes = [convert(item) for item in args]
     fake_kwargs = {key: convert(item) for key, item in kwargs.items()}
     try:
-        with mode:
+        with mode, private.symbolic_decompositions(), private.quiet_fake_tensors():
             return func(*fakes, **fake_kwargs)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise DataDependentError(f"the result of {func} depends on values") from error

@@ -18,6 +18,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.lazy import LazyVariable
 
 GENERATOR = 0x20
+COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})  # frames of their own before 3.12
 ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 
 
@@ -204,10 +205,11 @@ class Translator:
     @staticmethod
     def place(e: GraphBreak) -> None:
         chain: list[Translator] = e.chain  # type: ignore[attr-defined]
-        # Where to stop: the deepest frame such that it and all its callers can be continued in eager.
+        # Where to stop: the deepest frame such that it and all its callers can be continued in eager. A comprehension
+        # is left whole: it would be left again for every element.
         deepest = chain[0]
         for tx in chain[1:]:
-            if not tx.is_direct or tx.is_generator:
+            if not tx.is_direct or tx.is_generator or tx.f_code.co_name in COMPREHENSIONS:
                 break
             deepest = tx
         e.counts = [tx.current_count for tx in chain[: chain.index(deepest) + 1]]  # type: ignore[attr-defined]

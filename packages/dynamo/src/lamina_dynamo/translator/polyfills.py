@@ -3,6 +3,8 @@
 # ruff: noqa: F821 - exception groups exist from Python 3.11 on, and so do the opcodes that come here
 from __future__ import annotations
 
+import torch
+
 _missing = object()
 
 _SELF_MATCH = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
@@ -199,3 +201,30 @@ def match_class(subject, cls, count, names):
         except AttributeError:
             return None
     return tuple(values)
+
+
+def fill_between(tensor, key, bounds, value):
+    """``tensor[key] = value`` with some of the key's slices bounded by (dimension of ``tensor[key]``, start, stop)."""
+    view = tensor[key]
+    inside = None
+    for dim, start, stop in bounds:
+        size = view.shape[dim]
+        position = torch.arange(size, device=view.device)
+        for bound, is_start in ((start, True), (stop, False)):
+            if bound is None:
+                continue
+            if isinstance(bound, torch.Tensor):
+                bound = bound.reshape(())
+                bound = torch.where(bound < 0, bound + size, bound)
+            elif bound < 0:
+                bound = bound + size
+            part = position >= bound if is_start else position < bound
+            after = view.dim() - 1 - dim % view.dim()
+            part = part.reshape((size,) + (1,) * after)
+            inside = part if inside is None else inside & part
+    view.masked_fill_(inside, value)
+
+
+def scaled_size(image, scales):
+    """The sizes that ``interpolate(image, scale_factor=scales)`` gives the last dimensions."""
+    return [int(n * s) for n, s in zip(image.shape[2:], scales)]

@@ -50,6 +50,7 @@ ROW_MODULES = (
     "copying",
     "tensor",
     "torch_api",
+    "resampling",
     "module",
     "context",
     "autograd",

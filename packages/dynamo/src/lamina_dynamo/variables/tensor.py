@@ -16,6 +16,7 @@ from .builder import wraps_if, wraps_type
 from .constant import ConstantVariable
 from .container import ListVariable, SizeVariable, SliceVariable, TupleVariable
 from .keys import IdentityKey
+from .tensor_bounds import fill_between_tensors
 
 
 class TensorVariable(VariableTracker):
@@ -177,8 +178,9 @@ class TensorVariable(VariableTracker):
         return tx.output.create_call("call_function", operator.getitem, [self, key])
 
     def set_item(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
-        key = _index_values(tx, key.realize())
-        tx.output.create_call("call_function", operator.setitem, [self, key, value.realize()])
+        key, value = key.realize(), value.realize()
+        if not fill_between_tensors(tx, self, key, value):
+            tx.output.create_call("call_function", operator.setitem, [self, _index_values(tx, key), value])
 
     def length(self, tx: Any) -> VariableTracker:
         if not self.fake.dim():

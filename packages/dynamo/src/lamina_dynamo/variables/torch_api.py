@@ -96,18 +96,23 @@ class TorchFunctionVariable(VariableTracker):
         if not trace_policy.is_allowed_c_function(value) and not has_tensor(args, kwargs):
             raise GraphBreak("torch_unsupported", function=trace_policy.qualified_name(value))
         if isinstance(value, types.FunctionType):
-            mark = len(tx.output.guards)
-            try:
-                return tx.output.create_call("call_function", value, args, kwargs)
-            except GraphBreak:
-                del mark
-                from .function import UserFunctionVariable
-
-                return tx.inline(UserFunctionVariable(value, self.source), args, kwargs)
+            return call_or_inline(tx, value, self.source, args, kwargs)
         return tx.output.create_call("call_function", value, args, kwargs)
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.load_const(self.value)
+
+
+def call_or_inline(
+    tx: Any, fn: Any, source: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+) -> VariableTracker:
+    """A call of a Python function of torch: one node if it can be one, else what it does is followed."""
+    try:
+        return tx.output.create_call("call_function", fn, args, kwargs)
+    except GraphBreak:
+        from .function import UserFunctionVariable
+
+        return tx.inline(UserFunctionVariable(fn, source), args, kwargs)
 
 
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
