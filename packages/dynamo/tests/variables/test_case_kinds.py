@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 import torch
 from differential import CASES, case, check
+
 from lamina_dynamo import optimize
 
 START = len(CASES)
