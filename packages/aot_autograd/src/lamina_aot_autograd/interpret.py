@@ -64,8 +64,13 @@ _OBJECT_FUNCTIONS: set[Any] = {
 }
 
 
+_INFERENCE_SETTERS = ("_enter_inference_mode", "_exit_inference_mode")
+
+
 def needs_real_tensors(node: fx.Node) -> str | None:
     """Why a node cannot be traced with its neighbours, or None."""
+    if isinstance(node.kwargs.get("generator"), fx.Node) or node.target is torch.Generator:
+        return "a random generator of the program's own"
     if NEEDS_NUMBER in node.meta:
         return "the op takes a number, which changes from call to call"
     if node.op == "call_method":
@@ -87,6 +92,8 @@ def needs_real_tensors(node: fx.Node) -> str | None:
             return f"an attribute of a tensor is set ({target.__self__.__name__})"  # type: ignore[attr-defined]
         if node.kwargs.get("requires_grad") and target is not torch.nn.Parameter:
             return "a leaf tensor is made"
+        if getattr(target, "__name__", "") in _INFERENCE_SETTERS:
+            return "inference mode changes: what is made inside are inference tensors"
         if getattr(target, "_lamina_needs_real_tensors", False):
             return "the function asks for real tensors"
     return None

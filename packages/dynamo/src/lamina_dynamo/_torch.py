@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import Any
 
 import torch
@@ -33,6 +34,19 @@ class quiet_fake_tensors:
 
     def __exit__(self, *exc: Any) -> None:
         self.log.disabled = self.disabled
+
+
+def original_of(function: Any) -> Any:
+    """The function behind a wrapper that torch's own compiler put around it when it was loaded; None if it is none.
+
+    These wrappers keep that compiler out of the function (``torch.manual_seed``), or tell it about new modules.
+    """
+    module = function.__globals__.get("__name__")
+    if module == "torch._compile":
+        return function.__dict__.get("__wrapped__")
+    if module == f"{OTHER_COMPILERS[0]}.mutation_guard" and function.__closure__:
+        return function.__closure__[0].cell_contents
+    return None
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
@@ -108,11 +122,53 @@ set_grad_enabled = torch._C._set_grad_enabled
 enter_autocast = torch.amp.autocast_mode._enter_autocast
 exit_autocast = torch.amp.autocast_mode._exit_autocast
 
+# Guard of inference mode, on or off.
+inference_mode = torch._C._InferenceMode
+# Guards of inference mode that running graphs hold, per thread, outermost first.
+_inference = threading.local()
+
+
+def _enter_inference_mode(mode: bool) -> Any:
+    """Graph node: inference mode on or off until the matching ``_exit_inference_mode`` (contract 9.3)."""
+    guard = inference_mode(mode)
+    guard.__enter__()
+    _inference.__dict__.setdefault("guards", []).append(guard)
+    return guard
+
+
+def _exit_inference_mode(guard: Any) -> None:
+    _inference.guards.remove(guard)
+    guard.__exit__(None, None, None)
+
+
+enter_inference_mode, exit_inference_mode = _enter_inference_mode, _exit_inference_mode
+
+
+def open_inference_modes() -> int:
+    """Number of inference-mode guards that graphs hold in this thread."""
+    return len(_inference.__dict__.get("guards", ()))
+
+
+def leave_inference_modes(count: int) -> None:
+    """Leave those above ``count``, after an exception."""
+    while open_inference_modes() > count:
+        _exit_inference_mode(_inference.guards[-1])
+
+
 # The control-flow operator without a public name; captured as a node over two bodies.
 _operators = getattr(torch, "_higher_order_ops", None)
 while_loop = getattr(getattr(_operators, "while_loop", None), "while_loop", None) or getattr(
     _operators, "while_loop", None
 )
+
+
+def _operator_function(name: str) -> Any:
+    """A control-flow operator that older torch keeps in a module of its name."""
+    found = getattr(_operators, name, None)
+    return getattr(found, name, found)
+
+
+scan, map_operator = _operator_function("scan"), _operator_function("map")
 
 
 def library_folder() -> str:

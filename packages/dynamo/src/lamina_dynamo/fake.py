@@ -30,6 +30,9 @@ class Unsupported(Exception):
     """An op that fakes cannot follow (it changes metadata in place, or its result is no plain strided tensor)."""
 
 
+inference_mode_enabled = torch.is_inference_mode_enabled
+
+
 class Fake(torch.Tensor):
     """A tensor without data. ``mk`` is its metadata as a hashable tuple; ``vt`` the tracker that stands for it;
     ``constant`` the value of a scalar that was computed from Python numbers alone (read it with ``known_scalar``).
@@ -69,6 +72,9 @@ def from_real(t: torch.Tensor, shape: Any = None, stride: Any = None) -> Fake:
         raise Unsupported(f"layout {t.layout}")
     if t.is_conj() or t.is_neg() or t.is_quantized:
         raise Unsupported("conjugate, negative or quantized view")
+    if t.is_inference() != inference_mode_enabled():
+        with private.inference_mode(t.is_inference()):
+            return from_real(t, shape, stride)
     shape = t.shape if shape is None else shape
     stride = t.stride() if stride is None else stride
     if t.is_leaf:
@@ -112,7 +118,9 @@ class FakeMode(TorchDispatchMode):
 
 
 class _OpInfo:
-    __slots__ = ("mutates", "written", "random", "impure", "rule", "scalar", "dynamic", "unsupported", "takes_tensors")
+    __slots__ = (
+        "mutates", "written", "random", "impure", "rule", "scalar", "dynamic", "unsupported", "takes_tensors", "view",
+    )  # fmt: skip
 
     def __init__(self, func: Any):
         schema = func._schema
@@ -125,6 +133,8 @@ class _OpInfo:
         self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
         self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
         self.rule = rules().get(func)
+        aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
+        self.view = any(not a.is_write for a in aliases)
         # For ops that write to an argument and return it: where to find the argument of each result.
         self.written: list[tuple[int, str] | None] | None = None
         if self.mutates:
@@ -215,23 +225,15 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if info.mutates or info.random:
         Effects.impure = True
     if info.unsupported:
-        if func is _aten.as_strided_.default and type(args[0]) is Fake and args[0].vt is None:
-            # Inside composite ops, on a result that nobody has seen yet: noted, and applied when the call returns
-            # (``settled``).
-            target = args[0]
-            target.mk = (
-                tuple(args[1]),
-                tuple(args[2]),
-                target.mk[2],
-                target.mk[3],
-                args[3] if len(args) > 3 else target.mk[4],
-            )
-            target.twin = None
-            target.changed = True
-            return target
         if func is _aten.detach_.default and not args[0].requires_grad:
             return args[0]  # torch.tensor(...) in inference mode
+        if torch.Tag.inplace_view in func.tags and type(args[0]) is Fake and args[0].vt is None and not kwargs:
+            # Inside composite ops, on a result that nobody has seen yet: noted, and applied when the call returns
+            # (``settled``).
+            return _changed_in_place(func, args)
         raise Unsupported(str(func))
+    if kwargs.get("generator") is not None:  # metadata do not depend on it
+        kwargs = {**kwargs, "generator": None}
     if info.scalar:
         value = known_scalar(args[0]) if func in _ITEM else None
         if value is None:
@@ -266,12 +268,34 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             else:
                 out.append(kwargs[at[1]] if at[1] in kwargs else args[at[0]])
         return out[0] if len(out) == 1 else tuple(out)
+    if info.view and args and isinstance(args[0], torch.Tensor) and args[0].is_inference() != inference_mode_enabled():
+        with private.inference_mode(args[0].is_inference()):  # a view is what its base is
+            return _fresh(found)
     if type(found) is tuple:
         result = Fake.make(*found)
         if not found[0] and not info.impure:
             _remember_scalar(result, func, args, kwargs)
         return result
     return _fresh(found)
+
+
+def _changed_in_place(func: Any, args: Any) -> Fake:
+    """``x.squeeze_(0)`` and its like on a fake without a tracker."""
+    target: Fake = args[0]
+    if func is _aten.as_strided_.default:
+        shape, stride = tuple(args[1]), tuple(args[2])
+        offset = args[3] if len(args) > 3 else target.mk[4]
+    else:
+        packet = getattr(_aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
+        overload = getattr(packet, func._overloadname, None)
+        if overload is None or _is_symbolic(args):
+            raise Unsupported(str(func))
+        view = overload(_to_meta(target), *args[1:])
+        shape, stride, offset = tuple(view.shape), view.stride(), view.storage_offset()
+    target.mk = (shape, stride, target.mk[2], target.mk[3], offset)
+    target.twin = None
+    target.changed = True  # type: ignore[attr-defined]
+    return target
 
 
 # -- scalars with a known value

@@ -81,6 +81,106 @@ def call_while(condition: Body, body: Body, carried: Any, condition_lifted: Any,
     return tuple(carried)
 
 
+def call_scan(body: Body, count: int, scanned: int, dim: int, reverse: bool, *inputs: Any) -> tuple[Any, ...]:
+    """The body along the slices of ``scanned`` tensors: the last ``count`` carried values, then the stacked results.
+    ``inputs``: the carried values, the scanned tensors, then the lifted ones."""
+    parts, rest = inputs[count : count + scanned], inputs[count + scanned :]
+    carried = inputs[:count]
+    order = range(parts[0].shape[dim])
+    rows = []
+    for i in reversed(order) if reverse else order:
+        outputs = body(*carried, *[x.select(dim, i) for x in parts], *rest)
+        carried = outputs[:count]
+        rows.append(outputs[count:])
+    if reverse:
+        rows.reverse()
+    stacked = [torch.stack(column) for column in zip(*rows)]
+    return (*carried, *[s.movedim(0, dim) if dim and dim < s.dim() else s for s in stacked])
+
+
+def call_map(body: Body, count: int, *inputs: Any) -> tuple[Any, ...]:
+    """The stacked results of the body on each slice of the first ``count`` inputs."""
+    mapped, rest = inputs[:count], inputs[count:]
+    rows = [body(*[x.select(0, i) for x in mapped], *rest) for i in range(mapped[0].shape[0])]
+    return tuple(torch.stack(column) for column in zip(*rows))
+
+
+def call_long_scan(*args: Any) -> tuple[Any, ...]:
+    """``call_scan`` over so many slices that a stage should not unroll it."""
+    return call_scan(*args)
+
+
+def call_long_map(*args: Any) -> tuple[Any, ...]:
+    """``call_map`` over so many slices that a stage should not unroll it."""
+    return call_map(*args)
+
+
+call_long_scan._lamina_needs_real_tensors = True  # type: ignore[attr-defined]
+call_long_map._lamina_needs_real_tensors = True  # type: ignore[attr-defined]
+
+
+def register_hook(tensor: torch.Tensor, body: Body, *lifted: Any) -> Any:
+    """``tensor.register_hook`` of a body, which gets the gradient and then the outer values that it uses."""
+
+    def hook(gradient: torch.Tensor) -> Any:
+        results = body(gradient, *lifted)
+        return results[0] if results else None
+
+    return tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def remove_hook(handle: Any) -> None:
+    """Undo ``register_hook``."""
+    handle.remove()
+
+
+def make_parameter(data: torch.Tensor, requires_grad: bool) -> torch.nn.Parameter:
+    """A new parameter with the memory of ``data``."""
+    return torch.nn.Parameter(data, requires_grad)
+
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """``tensor.data = value``."""
+    tensor.data = value
+
+
+def get_rng_state() -> torch.Tensor:
+    """State of the default generator."""
+    return torch.random.get_rng_state()
+
+
+def set_rng_state(state: torch.Tensor) -> None:
+    """Set the state of the default generator."""
+    torch.random.set_rng_state(state)
+
+
+def manual_seed(seed: int) -> torch.Generator:
+    """Seed the default generators of all devices."""
+    return torch.manual_seed(seed)
+
+
+def seed_generator(generator: torch.Generator, seed: int) -> None:
+    """Seed a generator."""
+    generator.manual_seed(seed)
+
+
+def generator_state(generator: torch.Generator) -> torch.Tensor:
+    """State of a generator."""
+    return generator.get_state()
+
+
+def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Set the state of a generator."""
+    generator.set_state(state)
+
+
+# These act on tensor objects and random generators.
+for _function in (
+    register_hook, remove_hook, make_parameter, set_data,
+    get_rng_state, set_rng_state, manual_seed, seed_generator, generator_state, set_generator_state,
+):  # fmt: skip
+    _function._lamina_needs_real_tensors = True  # type: ignore[attr-defined]
+
 # These look at values: a stage that traces without them has to run them for real.
 call_cond._lamina_needs_real_tensors = True  # type: ignore[attr-defined]
 call_while._lamina_needs_real_tensors = True  # type: ignore[attr-defined]

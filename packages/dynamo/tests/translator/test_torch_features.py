@@ -369,6 +369,45 @@ def check_equal(want, got):
             assert type(x) is type(y) and (x == y or isinstance(x, float))
 
 
+scan = lamina_dynamo._torch.scan
+map_over = lamina_dynamo._torch.map_operator
+
+
+@one_graph
+def scanned_sum():
+    def step(carry, x):
+        return carry + x, {"product": carry * x, "sine": x.sin()}
+
+    return lambda x: scan(step, torch.zeros(3), x), lambda: (leaf(4, 3),)
+
+
+@one_graph
+def scanned_cell_in_reverse():
+    w = torch.randn(3, 3, requires_grad=True)
+
+    def cell(state, x):
+        h = torch.tanh(state["h"] @ w + x["u"])
+        return {"h": h}, h.clone()
+
+    return lambda x: scan(cell, {"h": torch.zeros(3)}, {"u": x}, reverse=True), lambda: (leaf(4, 3),)
+
+
+@one_graph
+def scanned_along_another_dimension():
+    return lambda x: scan(lambda c, a: (c + a, c * a), torch.zeros(2), x, dim=1), lambda: (leaf(2, 70),)
+
+
+@one_graph
+def mapped():
+    return lambda x, y: map_over(lambda a, b: (a["k"] * b, a["k"].sum()), {"k": x}, y), lambda: (leaf(4, 3), leaf(3))
+
+
+@one_graph
+def vector_times_matrix():
+    w = torch.randn(3, 4, requires_grad=True)
+    return lambda x: ((x @ w).sin(), torch.randn(2, 4, 3) @ x, x @ x), lambda: (leaf(3),)
+
+
 @pytest.mark.parametrize("name", ONE_GRAPH)
 def test_one_graph(name):
     want = observe(ONE_GRAPH[name], lambda f: f)

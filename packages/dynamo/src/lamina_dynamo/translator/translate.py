@@ -398,9 +398,11 @@ def state_restoring(fn: Any) -> Any:
     def run(*args: Any) -> Any:
         grad = torch.is_grad_enabled()
         before = private.autocast_state()
+        inference = private.open_inference_modes()
         try:
             return fn(*args)
         except BaseException:
+            private.leave_inference_modes(inference)
             private.set_grad_enabled(grad)
             private.restore_autocast_state(before)
             raise

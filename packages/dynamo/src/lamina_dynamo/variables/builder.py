@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .. import _torch as private
 from .. import marks
 from .base import VariableTracker
 from .constant import CONSTANT_TYPES, ConstantVariable
@@ -49,8 +50,10 @@ ROW_MODULES = (
     "stdlib",
     "copying",
     "tensor",
+    "tensor_state",
     "torch_api",
     "resampling",
+    "random_state",
     "module",
     "context",
     "autograd",
@@ -119,7 +122,7 @@ class Builder:
     def wrap(self, tx: Any, value: Any, source: Any) -> VariableTracker:
         """Tracker of a real object.  `source` None: a constant, or an object that the translation vouches for."""
         t = type(value)
-        if isinstance(value, VariableTracker):
+        if issubclass(t, VariableTracker):
             raise TypeError("wrap() got a tracker")
         if t in CONSTANT_TYPES:
             return self.wrap_constant(tx, value, source)
@@ -154,6 +157,14 @@ class Builder:
             if vt is not None:
                 self.remember(value, vt)
                 return vt
+            if t is types.FunctionType:
+                original = private.original_of(value)
+                if original is not None:
+                    if source is not None:
+                        tx.output.guard(source, "ID", value)
+                    vt = self.wrap(tx, original, None)
+                    self.remember(value, vt)
+                    return vt
         fn = _BY_TYPE.get(t)
         if fn is None:
             for _, _, predicate, candidate in _BY_PREDICATE:

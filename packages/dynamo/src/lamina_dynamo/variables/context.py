@@ -250,12 +250,31 @@ def _grad_context(mode: bool, previous: bool) -> Any:
 
 
 class InferenceModeVariable(ContextVariable):
-    """``torch.inference_mode``: fakes made inside are ordinary tensors, so the block is left to eager."""
+    """``torch.inference_mode``."""
 
-    __slots__ = ()
+    __slots__ = ("real",)
+
+    def mode(self) -> bool:
+        values = [*self.args, *self.kwargs.values()]
+        return bool(values[0].as_python_constant()) if values else True
 
     def set(self, tx: Any) -> None:
-        raise GraphBreak("context_manager", type="inference_mode")
+        tx.output.sets_state = True
+        node = tx.output.graph.create_node("call_function", private.enter_inference_mode, (self.mode(),), {})
+        node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
+        self.node = node
+        self.real = private.enter_inference_mode(self.mode())
+        _open.append(self)
+
+    def reset(self, output: Any) -> None:
+        node = output.graph.create_node("call_function", private.exit_inference_mode, (self.node,), {})
+        node.meta.update(val=None, impure=True, stack_trace=output.current_tx.stack_trace())
+        self.undo_real()
+
+    def undo_real(self) -> None:
+        if self in _open:
+            _open.remove(self)
+            private.exit_inference_mode(self.real)
 
 
 class AutocastVariable(ContextVariable):
@@ -380,10 +399,9 @@ class ContextClassVariable(VariableTracker):
         args = [a.realize() for a in args]
         kwargs = {k: a.realize() for k, a in kwargs.items()}
         kind = _CLASSES[self.value]
-        if kind is GradModeVariable and len(args) == 1 and not isinstance(args[0], ConstantVariable):
-            return GradModeVariable(self.value, [], {}).call_function(
-                tx, args, kwargs
-            )  # @torch.no_grad without parentheses
+        by_itself = kind is GradModeVariable or kind is InferenceModeVariable
+        if by_itself and len(args) == 1 and not isinstance(args[0], ConstantVariable):
+            return kind(self.value, [], {}).call_function(tx, args, kwargs)  # @torch.no_grad without parentheses
         vt = kind(self.value, args, kwargs)
         if kind is SetGradEnabledVariable:
             vt.previous = torch.is_grad_enabled()
@@ -414,6 +432,16 @@ def wrap_grad_mode(tx: Any, value: Any, source: Any) -> VariableTracker:
         vt.previous = value.prev  # type: ignore[attr-defined]
         return vt
     return GradModeVariable(kind, [], {}, source, value)
+
+
+@wraps_if(lambda v: type(v) is torch.inference_mode, priority=60)
+def wrap_inference_mode(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from ..source import AttrSource
+
+    if source is not None:
+        tx.output.guard(source, "TYPE", torch.inference_mode)
+    mode = tx.wrap(value.mode, AttrSource(source, "mode") if source is not None else None)
+    return InferenceModeVariable(torch.inference_mode, [mode], {}, source, value)
 
 
 @wraps_if(lambda v: isinstance(v, torch.autocast), priority=60)
@@ -461,6 +489,8 @@ def leave_state(output: Any, cg: Any) -> None:
         cg.pop()
         if isinstance(context, GradModeVariable):
             now = context.mode()
+        elif isinstance(context, InferenceModeVariable):
+            now = not context.mode()
     if now != final_grad:
         cg.push_function(private.set_grad_enabled)
         cg.load_const(final_grad)

@@ -85,8 +85,9 @@ class TensorVariable(VariableTracker):
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
         value = value.realize()
-        if name == "requires_grad":
-            self.call_method(tx, "requires_grad_", [value], {})
+        setter = SETTERS.get(name)
+        if setter is not None:
+            setter(tx, self, value)
             return
         if name in METADATA or hasattr(torch.Tensor, name):
             raise GraphBreak("side_effect", operation=f"tensor.{name} = ...")
@@ -225,6 +226,7 @@ class TensorVariable(VariableTracker):
         codegen.graph_output(self.as_proxy())
         if self.attrs:
             codegen.remember(self)
+            codegen.output.side_effects.pending_fill.append(self)
 
 
 def _index_values(tx: Any, key: VariableTracker) -> VariableTracker:
@@ -379,15 +381,6 @@ def _shape(tx: Any, vt: TensorVariable) -> VariableTracker:
     return make_size(tx.output, vt.fake.shape, vt)
 
 
-def _grad(tx: Any, vt: TensorVariable) -> VariableTracker:
-    if vt.source is None:
-        if vt.fake.is_leaf and vt.fake.requires_grad:
-            raise GraphBreak("tensor_attribute", name="grad of a leaf made inside")
-        return tx.const(None)
-    source = AttrSource(vt.source, "grad")
-    return tx.wrap(vt.real.grad, source)
-
-
 def _reverse(tx: Any, vt: TensorVariable) -> VariableTracker:
     n = vt.fake.dim()
     if n == 2:
@@ -402,10 +395,6 @@ def _complex_part(fn: Any) -> Callable[..., VariableTracker]:
         return tx.output.create_call("call_function", fn, [vt])
 
     return read
-
-
-def _data(tx: Any, vt: TensorVariable) -> VariableTracker:
-    return tx.output.create_call("call_method", "detach", [vt])
 
 
 def _grad_fn(tx: Any, vt: TensorVariable) -> VariableTracker:
@@ -425,6 +414,9 @@ def _class(tx: Any, vt: TensorVariable) -> VariableTracker:
     return vt.class_vt(tx)
 
 
+#: Attributes that the program may store and that torch gives a meaning; see ``tensor_state``.
+SETTERS: dict[str, Callable[..., None]] = {}
+
 METADATA: dict[str, Callable[..., VariableTracker]] = {
     "shape": _shape,
     "T": _reverse,
@@ -433,10 +425,7 @@ METADATA: dict[str, Callable[..., VariableTracker]] = {
     "mH": _call("adjoint"),
     "real": _complex_part(torch.real),
     "imag": _complex_part(torch.imag),
-    "data": _data,
-    "grad": _grad,
     "grad_fn": _grad_fn,
-    "_grad": _grad,
     "__class__": _class,
     "__dict__": _unfollowed("__dict__"),
     "_base": _unfollowed("_base"),
@@ -515,14 +504,6 @@ def _set_item(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTr
     return tx.const(None)
 
 
-def _requires_grad(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
-    wanted = args[0] if args else kwargs.get("requires_grad")
-    flag = True if wanted is None else wanted.as_python_constant()
-    if vt.fake.requires_grad == flag:
-        return vt
-    raise GraphBreak("tensor_attribute", name="requires_grad_")
-
-
 def _operator(op: Any, reflected: bool = False) -> Callable[..., VariableTracker]:
     def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
         result = vt.binary_op(tx, op, args[0], reflected)
@@ -559,9 +540,7 @@ def _new_tensor(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> Variable
 
 
 def _is_inference(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
-    if vt.real is None:  # what the graph makes of inference tensors, or under inference mode, is known when it ran
-        raise GraphBreak("tensor_attribute", name="is_inference")
-    return tx.const(vt.real.is_inference())  # part of the guarded dispatch keys
+    return tx.const(vt.fake.is_inference())  # of outside tensors: part of the guarded dispatch keys
 
 
 _LONGEST_LIST = 256
@@ -615,10 +594,7 @@ METHODS: dict[str, Callable[..., VariableTracker]] = {
     "untyped_storage": _break("tensor_attribute"),
     "storage": _break("tensor_attribute"),
     "backward": _break("autograd_call"),
-    "register_hook": _break("hook"),
     "register_post_accumulate_grad_hook": _break("hook"),
-    "retain_grad": _break("hook"),
-    "requires_grad_": _requires_grad,
     "set_": _break("torch_unsupported"),
     "resize_": _break("torch_unsupported"),
     "resize_as_": _break("torch_unsupported"),

@@ -364,17 +364,7 @@ def _breaks(kind: str) -> Handler:
 
 
 handles(torch.autograd.grad, torch.autograd.backward)(_breaks("autograd_call"))
-handles(
-    torch.manual_seed,
-    torch.seed,
-    torch.initial_seed,
-    torch.get_rng_state,
-    torch.set_rng_state,
-    torch.random.manual_seed,
-    torch.random.get_rng_state,
-    torch.random.set_rng_state,
-    torch.random.fork_rng,
-)(_breaks("random_state"))
+handles(torch.seed, torch.initial_seed)(_breaks("random_state"))
 handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
 
 

@@ -11,7 +11,7 @@ from .. import higher_order
 from ..fake import Fake
 from ..graph_break import GraphBreak
 from .base import VariableTracker
-from .bodies import body_node, call_with_body, leaves_of, rebuild, translate_body
+from .bodies import body_node, call_with_body, leaves_of, map_leaves, rebuild, translate_body
 from .constant import ConstantVariable
 from .container import TupleVariable
 from .dicts import DictVariable
@@ -482,6 +482,104 @@ def _checkpoint(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variable
     fakes = [_plain_copy(leaf) for leaf in body.leaves]
     flat = _recorded(tx, torch.utils.checkpoint.checkpoint, [body], (node, *inputs), fakes, given)
     return rebuild(tx, body.result, flat)
+
+
+#: Scans and maps over more slices than this are not unrolled by the stages behind.
+_MOST_UNROLLED = 64
+
+
+def _distinct(tx: Any, vt: VariableTracker, index: tuple[Any, ...] | None = None) -> VariableTracker:
+    """``vt`` with a tensor of its own at each place (or a slice of it): the inputs of a body."""
+
+    def change(leaf: Any) -> VariableTracker:
+        if index is not None:
+            return tx.output.create_call("call_method", "select", [leaf, *index])  # type: ignore[no-any-return]
+        return tx.output.create_call("call_method", "clone", [leaf])  # type: ignore[no-any-return]
+
+    return map_leaves(tx, vt, change)
+
+
+def _slices(tx: Any, xs: VariableTracker, dim: int) -> tuple[list[Any], int]:
+    """The tensors of ``xs`` and their common length along ``dim``."""
+    leaves: list[Any] = leaves_of(tx, xs)
+    lengths = {leaf.fake.shape[dim] if 0 <= dim < leaf.fake.dim() else 0 for leaf in leaves}
+    if len(lengths) != 1:
+        raise GraphBreak("higher_order", reason="tensors of different lengths")
+    length = lengths.pop()
+    if type(length) is not int or length == 0:
+        raise GraphBreak("higher_order", reason="the length is symbolic or 0")
+    return leaves, length
+
+
+def _wants_grad(fakes: list[Any]) -> bool:
+    return torch.is_grad_enabled() and any(f.requires_grad for f in fakes)
+
+
+def _result_fake(shape: Any, dtype: Any, device: Any, wanted: bool, stride: Any = None) -> Any:
+    if stride is None:
+        stride = torch.empty(shape, device="meta").stride()
+    made = Fake.make(tuple(shape), tuple(stride), dtype, device, 0, wanted)
+    return made.view_as_fake() if wanted else made  # type: ignore[attr-defined]
+
+
+def _scan(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    fn, init, xs, dim_vt, reverse_vt = _options(
+        args, kwargs, ("combine_fn", "init", "xs", "dim", "reverse"), (None, None, None, 0, False)
+    )
+    dim, reverse = dim_vt.as_python_constant(), reverse_vt.as_python_constant()
+    leaves, length = _slices(tx, xs, dim)
+    carried = _distinct(tx, init)
+    part = _distinct(tx, xs, (tx.const(dim), tx.const(0)))
+    first = [*leaves_of(tx, carried), *leaves_of(tx, part)]
+    body = translate_body(tx, fn, [carried, part], first=first, pure=True)
+    items = getattr(body.result.realize(), "items", None)
+    if not isinstance(items, list) or len(items) != 2:
+        raise GraphBreak("higher_order", reason="the function of scan does not return (carry, output)")
+    starts: list[Any] = leaves_of(tx, init)
+    ends = body.leaves[: len(starts)]
+    if len(leaves_of(tx, items[0])) != len(starts) or any(
+        a.fake.mk[0] != b.fake.mk[0] or a.fake.mk[2:4] != b.fake.mk[2:4] for a, b in zip(starts, ends)
+    ):
+        raise GraphBreak("higher_order", reason="the carry of scan changes its metadata")
+    given = [leaf.as_proxy() for leaf in (*starts, *leaves)]
+    wanted = _wants_grad([*(leaf.fake for leaf in (*starts, *leaves)), *(n.meta["val"] for n in body.lifted)])
+    fakes = [_result_fake(e.fake.shape, e.fake.dtype, e.fake.device, wanted, e.fake.stride()) for e in ends]
+    for leaf in body.leaves[len(starts) :]:
+        stacked = torch.empty((length, *leaf.fake.shape), device="meta")
+        if dim and dim < stacked.dim():
+            stacked = stacked.movedim(0, dim)
+        fakes.append(_result_fake(stacked.shape, leaf.fake.dtype, leaf.fake.device, wanted, stacked.stride()))
+    target = higher_order.call_long_scan if length > _MOST_UNROLLED else higher_order.call_scan
+    node = body_node(tx, body)
+    values = _recorded(tx, target, [body], (node, len(starts), len(leaves), dim, reverse, *given, *body.lifted), fakes)
+    n = len(starts)
+    return TupleVariable([rebuild(tx, items[0], values[:n]), rebuild(tx, items[1], values[n:])])
+
+
+def _map(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    if kwargs or len(args) < 2:
+        raise GraphBreak("higher_order", reason="unexpected arguments")
+    fn, xs, *rest = [a.realize() for a in args]
+    leaves, length = _slices(tx, xs, 0)
+    part = _distinct(tx, xs, (tx.const(0), tx.const(0)))
+    more = [_distinct(tx, r) for r in rest]
+    first = [*leaves_of(tx, part), *(leaf for m in more for leaf in leaves_of(tx, m))]
+    body = translate_body(tx, fn, [part, *more], first=first, pure=True)
+    given: list[Any] = [*leaves, *(leaf for r in rest for leaf in leaves_of(tx, r))]
+    wanted = _wants_grad([*(leaf.fake for leaf in given), *(n.meta["val"] for n in body.lifted)])
+    fakes = [
+        _result_fake((length, *leaf.fake.shape), leaf.fake.dtype, leaf.fake.device, wanted) for leaf in body.leaves
+    ]
+    target = higher_order.call_long_map if length > _MOST_UNROLLED else higher_order.call_map
+    node = body_node(tx, body)
+    proxies = [leaf.as_proxy() for leaf in given]
+    return rebuild(tx, body.result, _recorded(tx, target, [body], (node, len(leaves), *proxies, *body.lifted), fakes))
+
+
+if private.scan is not None:
+    handles(private.scan)(_scan)
+if private.map_operator is not None:
+    handles(private.map_operator)(_map)
 
 
 # -- modules with other parameters -------------------------------------------------------------------------------------

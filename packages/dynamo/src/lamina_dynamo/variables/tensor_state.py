@@ -1,0 +1,226 @@
+"""What acts on a tensor object rather than on its values: gradients, hooks, parameters, ``data``, ``requires_grad``.
+
+Each becomes a node of the graph, in program order. A backend that traces without data runs such nodes for real between
+what it compiles (aot_autograd splits its graphs there), so that a hook sees exactly the gradient that it sees in eager.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import higher_order
+from ..fake import Fake
+from ..graph_break import GraphBreak
+from ..source import AttrSource
+from .base import VariableTracker
+from .bodies import body_node, translate_body
+from .builtin import CONSTRUCTORS
+from .constant import ConstantVariable
+from .tensor import METADATA, METHODS, SETTERS, TensorVariable
+
+
+def make_node(tx: Any, target: Any, args: tuple[Any, ...], value: Any, kwargs: Any = None) -> torch.fx.Node:
+    """A node with effects, whose result is known."""
+    op = "call_method" if isinstance(target, str) else "call_function"
+    node = tx.output.graph.create_node(op, target, args, kwargs or {})
+    tx.output.op_count += 1
+    node.meta.update(val=value, impure=True, stack_trace=tx.stack_trace())
+    return node
+
+
+# -- requires_grad -----------------------------------------------------------------------------------------------------
+
+
+def _requires_grad(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    wanted = args[0] if args else kwargs.get("requires_grad")
+    flag = True if wanted is None else wanted.realize().as_python_constant()
+    if vt.fake.requires_grad == flag:
+        return vt
+    if type(flag) is not bool:
+        raise GraphBreak("tensor_attribute", name="requires_grad_")
+    return tx.output.create_call("call_method", "requires_grad_", [vt, tx.const(flag)])
+
+
+def _set_requires_grad(tx: Any, vt: TensorVariable, value: VariableTracker) -> None:
+    _requires_grad(tx, vt, [value], {})
+
+
+METHODS["requires_grad_"] = _requires_grad
+SETTERS["requires_grad"] = _set_requires_grad
+
+
+# -- grad --------------------------------------------------------------------------------------------------------------
+
+
+def _grad(tx: Any, vt: TensorVariable) -> VariableTracker:
+    if vt.source is None or vt.real is None:
+        return tx.const(None)  # nothing in a region runs backward: what it makes has no gradient yet
+    return tx.wrap(vt.real.grad, AttrSource(vt.source, "grad"))
+
+
+def _set_grad(tx: Any, vt: TensorVariable, value: VariableTracker) -> None:
+    """Kept until the region ends, as nothing in it looks at ``grad`` but the program itself."""
+    if isinstance(value, TensorVariable):
+        mine, other = vt.fake, value.fake
+        fits = other.shape == mine.shape and other.dtype == mine.dtype and other.device == mine.device
+        if not fits or value is vt or value.cls is not torch.Tensor:
+            raise GraphBreak("side_effect", operation="tensor.grad = ...")
+    elif not (isinstance(value, ConstantVariable) and value.value is None):
+        raise GraphBreak("side_effect", operation="tensor.grad = ...")
+    tx.output.side_effects.mutation(vt)
+    if vt.attrs is None:
+        vt.attrs = {}
+    vt.attrs["grad"] = value
+
+
+METADATA["grad"] = METADATA["_grad"] = _grad
+SETTERS["grad"] = _set_grad
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def _data(tx: Any, vt: TensorVariable) -> VariableTracker:
+    """Another tensor of the same memory, with a version counter of its own (``detach`` shares it)."""
+    shape, stride, dtype, device, offset = vt.fake.mk
+    fake = Fake.make(shape, stride, dtype, device, offset)
+    node = make_node(tx, getattr, (vt.as_proxy(), "data"), fake)
+    del node.meta["impure"]
+    return tx.output.wrap_result(node, fake)
+
+
+def _set_data(tx: Any, vt: TensorVariable, value: VariableTracker) -> None:
+    if not isinstance(value, TensorVariable) or value.fake.device != vt.fake.device or vt.fake.is_inference():
+        raise GraphBreak("side_effect", operation="tensor.data = ...")
+    if value.fake.dtype != vt.fake.dtype and not value.fake.dtype.is_floating_point:
+        raise GraphBreak("side_effect", operation="tensor.data = ...")
+    make_node(tx, higher_order.set_data, (vt.as_proxy(), value.as_proxy()), None)
+    old, new = vt.fake, value.fake.mk
+    if old.is_leaf:
+        fake = Fake.make(*new, old.requires_grad)
+    else:
+        with torch.enable_grad():
+            fake = Fake.make(*new, True).view_as_fake()  # type: ignore[attr-defined]
+    vt.fake = fake
+    fake.vt = vt
+
+
+METADATA["data"] = _data
+SETTERS["data"] = _set_data
+
+
+# -- hooks -------------------------------------------------------------------------------------------------------------
+
+
+class HookHandleVariable(VariableTracker):
+    """What ``register_hook`` returned."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: torch.fx.Node):
+        self.source = None
+        self.node = node
+
+    def python_type(self) -> type:
+        return torch.utils.hooks.RemovableHandle
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def as_proxy(self) -> Any:
+        return self.node
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name == "remove":
+            return HandleRemoval(self)
+        raise GraphBreak("hook", attribute=name)
+
+    def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        if name != "remove" or args or kwargs:
+            raise GraphBreak("hook", attribute=name)
+        make_node(tx, higher_order.remove_hook, (self.node,), None)
+        return tx.const(None)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.graph_output(self.node)
+
+
+class HandleRemoval(VariableTracker):
+    """``handle.remove``."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: HookHandleVariable):
+        self.source = None
+        self.handle = handle
+
+    def call_function(self, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        return self.handle.call_method(tx, "remove", args, kwargs)
+
+    def children(self) -> Any:
+        return (self.handle,)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen(self.handle)
+        codegen.load_attr("remove")
+
+
+def _register_hook(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    """The hook becomes a body, called with the gradient; one with effects of its own is left to eager."""
+    values = [*args, *kwargs.values()]
+    if len(values) != 1 or not vt.fake.requires_grad:
+        raise GraphBreak("hook", value=vt.describe())
+    hook = values[0].realize()
+    shape, stride, dtype, device, _ = vt.fake.mk
+    gradient = TensorVariable(vt.as_proxy(), Fake.make(shape, stride, dtype, device), None, torch.Tensor)
+    try:
+        with torch.no_grad():
+            body = translate_body(tx, hook, [gradient], pure=True)
+    except GraphBreak as e:
+        raise GraphBreak("hook", value=vt.describe(), reason=str(e)) from None
+    result = body.result.realize()
+    nothing = isinstance(result, ConstantVariable) and result.value is None
+    if body.impure or not (nothing or isinstance(result, TensorVariable)):
+        raise GraphBreak("hook", value=vt.describe())
+    node = make_node(tx, higher_order.register_hook, (vt.as_proxy(), body_node(tx, body), *body.lifted), None)
+    return HookHandleVariable(node)
+
+
+def _retain_grad(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    if args or kwargs or not vt.fake.requires_grad:
+        raise GraphBreak("hook", value=vt.describe())
+    vt.fake.retain_grad()
+    make_node(tx, "retain_grad", (vt.as_proxy(),), None)
+    return tx.const(None)
+
+
+METHODS["register_hook"] = _register_hook
+METHODS["retain_grad"] = _retain_grad
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+def _make_parameter(tx: Any, data: Any = None, requires_grad: Any = None) -> VariableTracker:
+    value = data.realize() if data is not None else None
+    flag = requires_grad.realize().as_python_constant() if requires_grad is not None else True
+    if value is None or isinstance(value, ConstantVariable) and value.value is None:
+        value = tx.output.create_call("call_function", torch.empty, [tx.const(0)])
+    if not isinstance(value, TensorVariable) or type(flag) is not bool:
+        raise GraphBreak("torch_unsupported", function="torch.nn.Parameter")
+    if (
+        value.cls is not torch.Tensor
+        or flag
+        and not (value.fake.dtype.is_floating_point or value.fake.dtype.is_complex)
+    ):
+        raise GraphBreak("torch_unsupported", function="torch.nn.Parameter")
+    fake = Fake.make(*value.fake.mk, flag)
+    node = make_node(tx, higher_order.make_parameter, (value.as_proxy(), flag), fake)
+    vt = TensorVariable(node, fake, None, torch.nn.Parameter)
+    fake.vt = vt
+    return vt
+
+
+CONSTRUCTORS[torch.nn.Parameter] = _make_parameter
