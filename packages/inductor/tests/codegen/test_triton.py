@@ -1,5 +1,6 @@
 """The Triton target without a GPU: in Triton's interpreter against eager, and compiled for two architectures."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -48,3 +49,13 @@ def test_kernels_compile_for_both_architectures(compiled, name):
 
 def test_long_contiguous_reads_are_vectors(compiled):
     assert any(k["vector"] for k in compiled["full_sum"]["kernels"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton.backends.amd") is None, reason="this Triton has no AMD backend")
+def test_kernels_compile_to_assembly_of_amd_architectures():
+    """No such hardware is at hand: the code is made and never run."""
+    found = run("amd")
+    assert found.keys() == PROGRAMS.keys()
+    for row in found.values():
+        assert {k["arch"] for k in row["kernels"]} == {"gfx942", "gfx1100"}
+        assert all(k["ends"] for k in row["kernels"])

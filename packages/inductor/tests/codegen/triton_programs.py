@@ -2,6 +2,7 @@
 
     python triton_programs.py interpret     every program in Triton's interpreter against eager
     python triton_programs.py compile       every kernel to machine code for sm_80 and sm_90
+    python triton_programs.py amd           every kernel to assembly of two AMD architectures
 
 Prints one JSON object a program. A process of its own for each: Triton decides at import whether it interprets.
 """
@@ -122,7 +123,8 @@ class CompileOnly:
 
     name = "compile only"
 
-    def __init__(self) -> None:
+    def __init__(self, *architectures: int | str) -> None:
+        self.architectures = architectures
         self.found: list[dict] = []
 
     def unavailable(self) -> None:
@@ -145,8 +147,11 @@ class CompileOnly:
             for position, launch in enumerate(kernel.launches):
                 config_ = launch_config(kernel, position, kernel.configs[0])
                 pointers = {p.name for p in launch.params if p.kind != "size"}
-                for arch in (80, 90):
+                for arch in self.architectures:
                     done = compile_ahead(module, request_for(launch, config_, arch, pointers))
+                    if isinstance(arch, str):
+                        self.found.append({"form": kernel.form, "arch": arch, "ends": "s_endpgm" in done.asm["amdgcn"]})
+                        continue
                     facts = describe(done)
                     ptx = done.asm["ptx"]
                     vector = "ld.global.v" in ptx or "ld.global.b128" in ptx
@@ -164,17 +169,21 @@ class CompileOnly:
         return Done()
 
 
-def compile_all(name: str) -> dict:
+def compile_all(name: str, *architectures: int | str) -> dict:
     from lamina_inductor import compile_graph
 
     gm, inputs, _ = graph_of(name)
-    target = CompileOnly()
+    target = CompileOnly(*(architectures or (80, 90)))
     compile_graph(gm, inputs, target=target)
     return {"name": name, "kernels": target.found}
 
 
 if __name__ == "__main__":
     os.environ["LAMINA_STRICT"] = "1"
-    work = interpret if sys.argv[1] == "interpret" else compile_all
+    work = {
+        "interpret": interpret,
+        "compile": compile_all,
+        "amd": lambda name: compile_all(name, "gfx942", "gfx1100"),
+    }[sys.argv[1]]
     for program_name in PROGRAMS:
         print(json.dumps(work(program_name)), flush=True)

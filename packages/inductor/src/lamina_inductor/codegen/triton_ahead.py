@@ -9,18 +9,29 @@ from typing import Any
 
 def compile_ahead(module: Any, request: dict[str, Any]) -> Any:
     """Compile ``module.<function>`` as `request` says: function, signature (parameter -> type), constexprs, aligned
-    (parameters that are multiples of 16), arch, options.
+    (parameters that are multiples of 16), arch (see `gpu_target`), options.
 
-    Returns Triton's compiled kernel: `.asm["cubin"]`, `.asm["ptx"]`, `.metadata` (shared memory, warps, name).
+    Returns Triton's compiled kernel: `.asm["cubin"]` and `.asm["ptx"]` (NVIDIA) or `.asm["hsaco"]` and
+    `.asm["amdgcn"]` (AMD), `.metadata` (shared memory, warps, name).
     """
     import triton
-    from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     signature = request["signature"]
     attrs = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(signature) if name in request["aligned"]}
     source = ASTSource(getattr(module, request["function"]), signature, constexprs=request["constexprs"], attrs=attrs)
-    return triton.compile(source, target=GPUTarget("cuda", request["arch"], 32), options=request["options"])
+    return triton.compile(source, target=gpu_target(request["arch"]), options=request["options"])
+
+
+def gpu_target(arch: int | str) -> Any:
+    """Triton's name of an architecture: a number such as 90 is NVIDIA's sm_90, a text such as "gfx942" is AMD's (compiled
+    to assembly in the tests, never run by them). AMD's data-centre chips (gfx9) have waves of 64 threads.
+    """
+    from triton.backends.compiler import GPUTarget
+
+    if isinstance(arch, str):
+        return GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
+    return GPUTarget("cuda", arch, 32)
 
 
 def describe(done: Any) -> dict[str, Any]:
