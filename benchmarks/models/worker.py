@@ -160,6 +160,32 @@ def relative_error(a: list[torch.Tensor], ref: list[torch.Tensor]) -> float:
     return (num / den) ** 0.5 if den else num**0.5
 
 
+def errors_of(got: dict, want: dict, exact: dict | None, floor: float) -> dict[str, dict]:
+    """Part (outputs, loss, ...) -> error of eager and of the compiled model against float64, and the limit."""
+    errors: dict[str, dict] = {}
+    for part, ref in want.items():
+        e_eager = relative_error(ref, exact[part]) if exact and len(exact[part]) == len(ref) else None
+        base = exact[part] if e_eager is not None and e_eager != float("inf") else ref
+        e_got = relative_error(got.get(part, []), base)
+        if part == "loss" and e_eager is not None:  # one number may be right by chance: take the outputs' error too
+            e_eager = max(e_eager, errors["outputs"]["eager"] or 0.0)
+        limit = 2 * (e_eager or 0.0) + floor
+        if e_eager == float("inf") or e_eager is None:
+            limit = floor * 10
+        errors[part] = {"eager": e_eager, "compiled": e_got, "limit": limit}
+    return errors
+
+
+def other_batch(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The inputs with one more sample: each tensor whose first size is that of the first tensor."""
+    size = next(t.shape[0] for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor) and t.dim())
+
+    def more(t):
+        return torch.cat((t, t[:1])) if isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == size else t
+
+    return tree_map(more, args), tree_map(more, kwargs)
+
+
 def timed(step, device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -212,43 +238,43 @@ def run(a: argparse.Namespace) -> dict:
         m.load_state_dict(start)
         return m
 
-    eager = Step(model, model, args, kwargs, a.mode, amp, a.device)
-    want = eager.snapshot()
-    exact = None
-    if not a.no_float64:
-        try:
-            double = copy.deepcopy(fresh(model)).double()
-            up = lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t  # noqa: E731
-            exact = Step(double, double, tree_map(up, args), tree_map(up, kwargs), a.mode, False, a.device).snapshot()
-            del double
-        except RuntimeError as e:  # a model that makes float32 constants by itself cannot run in float64
-            res["float64"] = f"not possible: {str(e)[:120]}"
-    other = copy.deepcopy(fresh(model))
     eager_peak = peak_memory(Step(copy.deepcopy(model), None, args, kwargs, a.mode, amp, a.device), a.device)
-    compiled = compile_with(a.impl, other, a.backend, None)
-    step = Step(other, compiled, args, kwargs, a.mode, amp, a.device)
-    torch.manual_seed(1)
-    t = time.perf_counter()
-    with warnings_of_lamina() as said:
-        got = step.snapshot()
-    res["first_call_s"] = time.perf_counter() - t
+    other = copy.deepcopy(model)
+    compiled = compile_with(a.impl, other, a.backend, True if a.dynamic else None)
+
+    def compare(args, kwargs) -> tuple[dict, Step, Step]:
+        """One call of eager, of float64 and of the compiled model on the same weights: errors, and the steps."""
+        eager = Step(fresh(model), model, args, kwargs, a.mode, amp, a.device)
+        want = eager.snapshot()
+        exact = None
+        if not a.no_float64:
+            try:
+                double = copy.deepcopy(fresh(model)).double()
+                up = lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t  # noqa: E731
+                wide = tree_map(up, args), tree_map(up, kwargs)
+                exact = Step(double, double, *wide, a.mode, False, a.device).snapshot()
+                del double
+            except RuntimeError as e:  # a model that makes float32 constants by itself cannot run in float64
+                res["float64"] = f"not possible: {str(e)[:120]}"
+        step = Step(fresh(other), compiled, args, kwargs, a.mode, amp, a.device)
+        torch.manual_seed(1)
+        t = time.perf_counter()
+        with warnings_of_lamina() as said:
+            got = step.snapshot()
+        res.setdefault("first_call_s", time.perf_counter() - t)
+        if said:
+            res.setdefault("warnings", []).extend(said)
+        return errors_of(got, want, exact, FLOOR[a.dtype]), eager, step
+
+    res["errors"], eager, step = compare(args, kwargs)
     res.update(capture_counts(a.impl))
-    if said:
-        res["warnings"] = said
-    res["errors"] = {}
-    ok = True
-    for part, ref in want.items():
-        e_eager = relative_error(ref, exact[part]) if exact and len(exact[part]) == len(ref) else None
-        base = exact[part] if e_eager is not None and e_eager != float("inf") else ref
-        e_got = relative_error(got.get(part, []), base)
-        if part == "loss" and e_eager is not None:  # one number may be right by chance: take the outputs' error too
-            e_eager = max(e_eager, res["errors"]["outputs"]["eager"] or 0.0)
-        limit = 2 * (e_eager or 0.0) + FLOOR[a.dtype]
-        if e_eager == float("inf") or e_eager is None:
-            limit = FLOOR[a.dtype] * 10
-        res["errors"][part] = {"eager": e_eager, "compiled": e_got, "limit": limit}
-        ok = ok and e_got <= limit
-    res["accurate"] = ok
+    if a.dynamic:
+        res["dynamic"] = True
+        res["errors_other_batch"] = compare(*other_batch(args, kwargs))[0]
+        after = capture_counts(a.impl)
+        res["graphs_other_batch"], res["recompiles"] = after["graphs"], after.get("recompiles", {})
+    parts = [*res["errors"].values(), *res.get("errors_other_batch", {}).values()]
+    res["accurate"] = all(e["compiled"] <= e["limit"] for e in parts)
     if a.time > 0:
         other.load_state_dict(start)
         step()
@@ -290,6 +316,7 @@ def main() -> None:
     ap.add_argument("--size", choices=("small", "full"), default="small")
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--time", type=float, default=2.0, help="seconds spent on timing; 0: none")
+    ap.add_argument("--dynamic", action="store_true", help="dynamic=True, and a second call with one more sample")
     ap.add_argument("--no-float64", action="store_true")
     a = ap.parse_args()
     warnings.filterwarnings("ignore")

@@ -123,6 +123,8 @@ class FrameState:
         self._symbolic_numbers: set[Any] = set()
         self._sizes: dict[Any, tuple[int, ...]] = {}
         self._symbolic_dims: dict[Any, set[int]] = {}
+        self._strides: dict[Any, tuple[int, ...]] = {}
+        self._symbolic_strides: dict[Any, set[int]] = {}
 
     def generalise(self) -> None:
         """The limit of recompiles is reached: from now on every number that may be symbolic is."""
@@ -175,6 +177,24 @@ class FrameState:
             chosen -= marks.static
             chosen |= {i for i in marks.dynamic if sizes[i] not in (0, 1)}
         return frozenset(chosen)
+
+    def symbolic_strides(self, source: Any, tensor: torch.Tensor) -> frozenset[int]:
+        """Dimensions of the tensor at ``source`` whose stride may become symbolic in this translation: it differed
+        before (``x[:, -1:]`` of an ``x`` that grows). Remembers the strides.
+        """
+        if self.mode is False:
+            return frozenset()
+        strides = tuple(int(s) for s in tensor.stride())
+        known = self._symbolic_strides.setdefault(source, set())
+        old = self._strides.get(source)
+        if old is not None and len(old) == len(strides):
+            known.update(i for i, (a, b) in enumerate(zip(old, strides)) if a != b)
+        elif old is not None:
+            known.clear()
+        self._strides[source] = strides
+        marks = marks_of(tensor)
+        fixed = marks.static if marks is not None else ()
+        return frozenset(i for i in known if strides[i] not in (0, 1) and tensor.shape[i] > 1 and i not in fixed)
 
     def bounds(self, tensor: torch.Tensor, dim: int) -> tuple[int | None, int | None]:
         """Range given with `mark_dynamic`, in elements."""

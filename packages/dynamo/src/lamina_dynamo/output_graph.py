@@ -124,10 +124,12 @@ class OutputGraph:
 
         if value.layout is not torch.strided or value.is_nested:
             raise GraphBreak("sparse_or_nested", value=source.name, layout=str(value.layout))
-        dims = self.frame_state.symbolic_dims(source, value) if self.frame_state is not None else ()
+        state = self.frame_state
+        dims = state.symbolic_dims(source, value) if state is not None else ()
+        strides = state.symbolic_strides(source, value) if state is not None else ()
         try:
-            if dims and value.layout is torch.strided:
-                fake = self.symbols.tensor(value, source, dims)
+            if dims or strides:
+                fake = self.symbols.tensor(value, source, dims, strides)
             else:
                 fake = fakes.from_real(value)
                 self.guard(source, "TENSOR", None)

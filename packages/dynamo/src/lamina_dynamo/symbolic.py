@@ -58,14 +58,22 @@ class Symbols:
         text = " and ".join(parts)
         self.extra.append(Guard((source,), "SHAPE_EXPR", ShapeExpr(text, ("a",), text.replace("a", source.name))))
 
-    def tensor(self, value: torch.Tensor, source: Any, dims: frozenset[int]) -> Any:
-        """A fake of ``value`` whose sizes at ``dims`` are symbols; records its TENSOR guard."""
+    def tensor(
+        self, value: torch.Tensor, source: Any, dims: frozenset[int], varying: frozenset[int] = frozenset()
+    ) -> Any:
+        """A fake of ``value`` whose sizes at ``dims`` are symbols, and its strides at ``varying`` where they do not
+        follow from the sizes; records its TENSOR guard.
+        """
         bounds = self.output.frame_state.bounds
         sizes: list[Any] = [int(n) for n in value.shape]
         for dim in sorted(dims):
             low, high = bounds(value, dim)
             sizes[dim] = self._symbol(TensorMetaSource(source, "size", dim), sizes[dim], True, low, high)
         strides, free = self._strides(value, source, sizes, dims)
+        for dim in sorted(varying - free):
+            if type(strides[dim]) is int:
+                strides[dim] = self._symbol(TensorMetaSource(source, "stride", dim), strides[dim], True)
+                free.add(dim)
         expect = TensorExpect.of(value, dynamic_sizes=dims, dynamic_strides=free)
         self.output.guard(source, "TENSOR", expect)
         return fakes.from_real(value, tuple(sizes), tuple(strides))

@@ -31,11 +31,7 @@ class GeneratorVariable(VariableTracker):
         the rest of that block."""
         if not self.started or self.finished or self.rebuilt:
             return False
-        entry = self.child.current_instruction.exc
-        if entry is None:
-            return False
-        # From 3.12 on the whole body lies in a block that only turns StopIteration into RuntimeError.
-        return not (entry.target.opname == "CALL_INTRINSIC_1" and entry.target.arg == 3)
+        return not _only_passes_exit(self.child)
 
     def python_type(self) -> type:
         return GeneratorType
@@ -155,6 +151,44 @@ class GeneratorVariable(VariableTracker):
         from ..resume import emit_generator
 
         emit_generator(codegen, self)
+
+
+_PASSIVE = {"PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "SWAP", "NOP", "CACHE", "BUILD_TUPLE"}
+
+
+def _only_passes_exit(child: Translator) -> bool:
+    """Do the handlers around the yield let GeneratorExit through without running code of the program? So do no
+    handlers, and ``except IndexError:``."""
+    entry = child.current_instruction.exc
+    for _ in range(100):
+        if entry is None:
+            return True
+        inst = entry.target
+        classes: list[Any] = []
+        while inst.opname != "RERAISE":
+            if inst.opname == "CALL_INTRINSIC_1" and inst.arg == 3:
+                pass  # from 3.12 on a block around the whole body turns StopIteration into RuntimeError
+            elif inst.opname == "LOAD_GLOBAL":
+                name = inst.argval
+                classes.append(child.f_globals.get(name, child.f_builtins.get(name)))
+            elif inst.opname == "CHECK_EXC_MATCH":
+                if not classes or not all(_misses_exit(c) for c in classes):
+                    return False
+                classes = []
+                inst = child.instructions[inst.index + 1]
+                if not (inst.opname.startswith("POP_JUMP") and inst.opname.endswith("IF_FALSE")):
+                    return False
+                inst = inst.target
+                continue
+            elif inst.opname not in _PASSIVE:
+                return False
+            inst = child.instructions[inst.index + 1]
+        entry = inst.exc
+    return False
+
+
+def _misses_exit(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException) and not issubclass(GeneratorExit, kind)
 
 
 def _exhausted():  # type: ignore[no-untyped-def]
