@@ -15,8 +15,10 @@ from .interpret import needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
 from .partition import Partition, note_saved_strides, partition
+from .regions import roll_repeats
 from .runtime import build_inference, build_training, compile_with
 from .schemas import JointGraph
+from .trace.region_calls import RegionTracer
 from .wrappers.boxing import run_eagerly
 from .wrappers.dedup import AliasGroup, find_groups, overlaps_itself, shared_storages
 
@@ -33,6 +35,7 @@ def aot_compile(
     partitioner: Any = None,
     decompositions: Any = None,
     memory_budget: float | None = None,
+    regions: bool = False,
     name: str = "graph",
 ) -> Callable[..., Any]:
     """Compile a captured graph: `callable(*inputs) -> outputs`, with eager's results, mutations, aliases and gradients.
@@ -43,14 +46,16 @@ def aot_compile(
     `compiler(gm, fakes) -> callable`, boxed or positional; None runs the graph op by op. partitioner: "default",
     "min_cut",
     "save_everything" or a function. decompositions: overload -> function, traced in place of the op; or a function from
-    GraphModule to GraphModule, run on each graph before its compiler. memory_budget: see `partition`.
+    GraphModule to GraphModule, run on each graph before its compiler. memory_budget: see `partition`. regions: the
+    compilers take graphs with calls of a `Region`, so that repeated structure is traced once and compiled once.
 
     The result is compiled under the current grad mode and autocast state. It carries `aliasing_assumptions` (pairs of
     inputs that must not overlap for the first graph to be used; when they do, another is traced), `unboxed` where a
     callable without overhead exists, `joint`, `partition` and `reason` (why it runs in eager, or None).
     """
     options = Options(
-        forward_compiler, backward_compiler, inference_compiler, partitioner, decompositions, memory_budget, name
+        forward_compiler, backward_compiler, inference_compiler, partitioner, decompositions, memory_budget, regions,
+        name,
     )
     return compile_graph(gm, list(example_inputs), options)
 
@@ -66,6 +71,7 @@ class Options:
         partitioner: Any,
         decompositions: Any,
         memory_budget: float | None,
+        regions: bool,
         name: str,
     ) -> None:
         forward = forward_compiler or run_eagerly
@@ -75,7 +81,15 @@ class Options:
         self.partitioner = partitioner
         self.decompositions = decompositions if isinstance(decompositions, dict) else None
         self.memory_budget = memory_budget
+        self.regions = regions and self._can_divide(partitioner, memory_budget)
         self.name = name
+
+    @staticmethod
+    def _can_divide(partitioner: Any, memory_budget: float | None) -> bool:
+        """Whether the partition of a graph may be put together from those of its regions: not with a budget in bytes
+        for the whole, nor with somebody's own function, which has never seen a region."""
+        budget = config.get().memory_budget if memory_budget is None else memory_budget
+        return budget <= 1 and not callable(partitioner)
 
     @staticmethod
     def _with_rewrite(compiler: Callable[..., Any], decompositions: Any) -> Callable[..., Any]:
@@ -169,6 +183,8 @@ class _Entries:
         self.mutated: set[int] = set()
         self.entries: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self.constants: list[int] = []
+        self.rolled = roll_repeats(gm) if options.regions else None
+        self.regions = RegionTracer(self._partition, options.decompositions)
 
     def build(self, examples: list[Any]) -> Callable[..., Any]:
         groups: list[AliasGroup] = []
@@ -202,7 +218,25 @@ class _Entries:
         self.mutated = {i for i, info in enumerate(joint.metadata.inputs) if info.mutates_data}
 
     def _trace(self, examples: list[Any], groups: Sequence[AliasGroup]) -> JointGraph:
+        if self.rolled is not None:
+            try:
+                return trace_joint(
+                    self.rolled,
+                    examples,
+                    decompositions=self.options.decompositions,
+                    groups=groups,
+                    regions=self.regions,
+                )
+            except Exception as error:
+                # whatever it is, the graph as it was captured decides
+                report("fallback", {"reason": f"repeated layers are not stamped out: {error}", "graph": self.gm})
+                self.rolled = None
         return trace_joint(self.gm, examples, decompositions=self.options.decompositions, groups=groups)
+
+    def _partition(self, joint: JointGraph) -> Partition:
+        return partition(
+            joint, self.options.partitioner, memory_budget=self.options.memory_budget, observed=False
+        )
 
     def _compile(self, joint: JointGraph, groups: Sequence[AliasGroup]) -> Callable[..., Any]:
         options = self.options

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .errors import AotError, DataDependentError, TraceError, UnsupportedError
 from .floats import NEEDS_NUMBER
+from .regions import Region
 
 # Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
 OBJECT_METHODS = frozenset(
@@ -102,12 +103,13 @@ def needs_real_tensors(node: fx.Node) -> str | None:
 class Interpreter:
     """Runs `gm` with a tracer active.
 
-    on_node(meta): told before each node runs. tag(value): sets the recompute tag of what is traced (checkpoints).
+    regions: traces calls of regions (`trace.region_calls.RegionTracer`); None: they run node by node.
     """
 
-    def __init__(self, gm: fx.GraphModule, tracer: Any) -> None:
+    def __init__(self, gm: fx.GraphModule, tracer: Any, regions: Any = None) -> None:
         self.gm = gm
         self.tracer = tracer
+        self.regions = regions
 
     def run(self, *inputs: Any) -> Any:
         """Value of the graph's output, in its own structure. `inputs` in placeholder order."""
@@ -156,6 +158,8 @@ class Interpreter:
             handler = _FUNCTIONS.get(target) if _is_hashable(target) else None
             if handler is not None:
                 return handler(self, args, kwargs)
+            if isinstance(target, Region):
+                return self._region(target, args, meta)
             return target(*args, **kwargs)  # type: ignore[operator]
         if op == "call_method":
             return getattr(args[0], target)(*args[1:], **kwargs)  # type: ignore[arg-type]
@@ -167,6 +171,11 @@ class Interpreter:
         if isinstance(value, fx.GraphModule):
             return self._callable(value, meta)
         return value
+
+    def _region(self, region: Region, args: Any, meta: dict) -> Any:
+        if self.regions is not None:
+            return self.regions.call(self.tracer, region, args)
+        return self._run(region.graph_module, args, {}, meta)
 
     def _callable(self, gm: fx.GraphModule, meta: dict) -> Callable:
         def body(*args: Any, **kwargs: Any) -> Any:

@@ -19,6 +19,7 @@ from .descriptors import InputDesc, OutputDesc
 from .errors import UnsupportedError
 from .interpret import Interpreter
 from .observe import is_observed, report
+from .regions import Region
 from .schemas import GraphMetadata, JointGraph
 from .trace.rules import contiguous, is_dense
 from .trace.tensor import Storage, TraceTensor, make_root, make_value
@@ -35,18 +36,24 @@ def trace_joint(
     decompositions: dict | None = None,
     groups: Sequence[AliasGroup] = (),
     with_backward: bool = True,
+    regions: Any = None,
+    observed: bool = True,
 ) -> JointGraph:
     """Trace `gm` on tensors like `example_inputs` (real tensors, fakes, ints) into a JointGraph.
 
     decompositions: overload -> Python function traced in its place. groups: inputs that share memory and are written
     (see
-    `wrappers.dedup`). with_backward=False leaves gradients out. Runs under the current grad mode and autocast state.
+    `wrappers.dedup`). with_backward=False leaves gradients out. regions: traces the calls
+    of regions in `gm` (`trace.region_calls.RegionTracer`); None: they are traced as if written out. observed: tell
+    listeners, write dumps. Runs under the current grad mode and autocast state.
     Raises TraceError (or what the program itself raises).
     """
     start = time.perf_counter()
     with _ambient_state_kept():
-        joint = _Trace(gm, example_inputs, decompositions, groups, with_backward).run()
+        joint = _Trace(gm, example_inputs, decompositions, groups, with_backward, regions).run()
     joint.seconds = time.perf_counter() - start
+    if not observed:
+        return joint
     if is_observed():
         report("joint_graph", joint, joint.seconds)
     printing.dump(joint.gm, "joint", joint.seconds)
@@ -83,11 +90,13 @@ class _Trace:
         decompositions: dict | None,
         groups: Sequence[AliasGroup],
         with_backward: bool,
+        regions: Any,
     ) -> None:
         self.gm = gm
         self.examples = list(example_inputs)
         self.groups = list(groups)
         self.with_backward = with_backward
+        self.regions = regions
         self.graph = fx.Graph()
         self.tracer = Tracer(self.graph, decompositions)
         self.input_descs: list[InputDesc] = []
@@ -104,7 +113,7 @@ class _Trace:
         infos = describe_inputs(placeholders, self.examples, self.groups)
         values = self._make_inputs(placeholders, infos)
         with self.tracer:
-            result = Interpreter(self.gm, self.tracer).run(*values)
+            result = Interpreter(self.gm, self.tracer, self.regions).run(*values)
         if autocast_state() != autocast:
             raise UnsupportedError("the graph leaves autocast in another state")
         final_grad_enabled = torch.is_grad_enabled()
@@ -381,6 +390,8 @@ def is_kept_when_unused(node: fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     target = node.target
+    if isinstance(target, Region):
+        return any(isinstance(t, OpOverload) and lookup(t).is_random for t in target.targets())
     return isinstance(target, OpOverload) and (
         lookup(target).is_random or target._schema.is_mutable or not target._schema.returns
     )

@@ -70,6 +70,7 @@ class Rung:
                     forward_compiler=functools.partial(self._lower, "forward"),
                     backward_compiler=functools.partial(self._lower, "backward"),
                     inference_compiler=functools.partial(self._lower, "inference"),
+                    regions=self._takes_regions(example_inputs),
                     **extra,
                 )
             return self._report_fallback(compiled, gm, example_inputs)
@@ -102,6 +103,11 @@ class Rung:
             return result
 
         return run
+
+    def _takes_regions(self, example_inputs: Sequence[Any]) -> bool:
+        """Repeated layers are stamped out where the code generator can call one function for each of them."""
+        on_cpu = all(x.device.type == "cpu" for x in example_inputs if hasattr(x, "device"))
+        return self.__name__ == "inductor" and self.values.get("target") in (None, "cpp") and on_cpu
 
     def _aot_arguments(self, aot: Any) -> dict[str, Any]:
         chosen = self.values.get("partitioner")

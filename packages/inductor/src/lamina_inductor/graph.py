@@ -22,9 +22,11 @@ from .index import ONE, Expr, unwrap
 from .ir.extern import ExternNode
 from .ir.layout import Layout, contiguous_strides, same_strides
 from .ir.loops import Builder, Index, Inner, LoopNode, loop_index, loop_vars
-from .ir.program import BufferDecl, BufferRef, Output
+from .ir.program import BufferDecl, BufferRef, KernelCall, Output
+from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
+from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
 from .ops import Op
 from .sizes import SizeTable
@@ -65,11 +67,15 @@ class GraphLowering:
         config: Config,
         can_lower: Callable[[str, torch.dtype], str | None] = lambda op, dtype: None,
         example_inputs: Sequence[Any] | None = None,
+        input_layouts: Sequence[Layout] | None = None,
     ) -> None:
         self.gm = gm
         self.config = config
         self.can_lower = can_lower
         self.example_inputs = example_inputs
+        self.input_layouts = input_layouts  # of a region: how its arguments lie in memory where it is called
+        self.regions: dict[Any, RegionCallee] = {}
+        self.region_log: list[Any] = []
         self.sizes = SizeTable()
         self.buffers: dict[str, BufferDecl] = {}
         self.nodes: list[LoopNode | ExternNode] = []
@@ -320,7 +326,8 @@ class GraphLowering:
     def run(self) -> GraphLowering:
         """Lowers the whole graph; raises UnsupportedGraph when it cannot be handled at all."""
         self._count_uses()
-        self.layouts = choose_layouts(self.gm.graph)
+        if self.input_layouts is None:  # the results of a region lie as eager's
+            self.layouts = choose_layouts(self.gm.graph)
         for node in self.gm.graph.nodes:
             self.node = node
             visit = self._visitors.get(node.op)
@@ -369,8 +376,11 @@ class GraphLowering:
             name = f"in{k}"
             given = node.meta.get("physical_stride")
             stride = meta.stride if given is None else self.exprs(given)
-            self.buffers[name] = BufferDecl(name, Layout(meta.dtype, meta.device, meta.shape, stride), "input", k)
-            return self.stored(meta, name, self.buffers[name].layout)
+            layout = Layout(meta.dtype, meta.device, meta.shape, stride)
+            if self.input_layouts is not None:
+                layout = self.input_layouts[k]
+            self.buffers[name] = BufferDecl(name, layout, "input", k)
+            return self.stored(meta, name, layout)
         if isinstance(val, torch.SymInt):
             e = self.expr(val)
             if e.op == "sym":
@@ -421,9 +431,11 @@ class GraphLowering:
                 return val
         if isinstance(val, torch.SymInt) and not self._reads_data(node):
             return self.expr(val)
+        args = self._value(node.args)
+        if is_region(target):
+            return self._extern(node, lower_region(self, node, args), args, {}, val)
         name = getattr(target, "name", None)
         name = name if isinstance(name, str) else None
-        args = self._value(node.args)
         kwargs = self._value(dict(node.kwargs))
         vals = list(val) if isinstance(val, (tuple, list)) else [val]
         self._metas = [self.meta_of(v) if is_tensor(v) else None for v in vals]  # type: ignore[misc]
@@ -557,7 +569,12 @@ class GraphLowering:
             or torch.Tag.nondeterministic_seeded in tags
             or torch.Tag.data_dependent_output in tags
             or not writes
+            or isinstance(target, RegionCallee)
+            and _has_effect(target)
         )
+        if isinstance(target, RegionCallee) and any(o.kind != "buffer" for o in target.program.outputs):
+            self.pinned.update(reads)
+            self.pinned.update(writes)
         if _returns_alias(schema) or "view" in getattr(getattr(target, "spec", None), "tags", ()):
             self.pinned.update(reads)
             self.pinned.update(writes)
@@ -662,6 +679,11 @@ def _numbers(a: Any) -> Any:
 def _is_size_query(node: Node) -> bool:
     name = str(node.target)
     return "sym_size" in name or "sym_stride" in name or "sym_numel" in name or "sym_storage_offset" in name
+
+
+def _has_effect(callee: RegionCallee) -> bool:
+    steps = callee.program.steps
+    return any(getattr(s, "effect", False) or (isinstance(s, KernelCall) and s.kernel.messages) for s in steps)
 
 
 def _returns_alias(schema: Any) -> bool:

@@ -45,6 +45,8 @@ def check_graph(gm: fx.GraphModule) -> None:
         target = node.target
         if isinstance(target, Prim):
             _check_prim(node, target)
+        elif hasattr(target, "with_graph"):
+            check_graph(target.graph_module)
         elif isinstance(target, torch._ops.OpOverload):
             if target._schema.is_mutable and target._schema.name.endswith("_"):
                 raise ContractError("an in-place operator in a functional graph", node)

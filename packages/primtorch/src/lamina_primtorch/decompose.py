@@ -52,7 +52,8 @@ def decompose(gm: fx.GraphModule, target: str = "prims", table: Any = None) -> f
     if target == "core_aten":
         from .core_aten import spell_in_aten
 
-        spell_in_aten(out)
+        for graph in (out, *(region.graph_module for region in run.regions.values())):
+            spell_in_aten(graph)
     if observe.LISTENERS:
         counts = {"nodes_in": len(gm.graph.nodes), "nodes_out": len(out.graph.nodes), "kept": dict(run.kept)}
         observe.emit("decomposed", counts, time.perf_counter() - start)
@@ -68,6 +69,7 @@ class _Run:
         self.env: dict[fx.Node, Any] = {}
         self.kept: dict[str, str] = {}
         self.strict = current().strict
+        self.regions: dict[Any, Any] = {}
 
     # -- recording
     # ---------------------------------------------------------------------------------------------------------
@@ -108,6 +110,8 @@ class _Run:
         kwargs = {k: _read(v, env) for k, v in node.kwargs.items()} if node.kwargs else {}
         if target is _getitem and isinstance(args[0], (tuple, list)):
             return args[0][args[1]]
+        if hasattr(target, "with_graph"):
+            return self.recorder.add(self.region(target), args, kwargs, _meta_of(node.meta.get("val")), True)
         fn = self.table.find(target)
         if fn is None:
             return self.extern(node, args, kwargs)
@@ -127,6 +131,15 @@ class _Run:
             observe.emit("kept", {"op": str(target), "reason": reason})
         self.kept[str(target)] = reason
         return self.extern(node, args, kwargs)
+
+    def region(self, target: Any) -> Any:
+        """A called graph with its own graph rewritten, once for all its calls."""
+        found = self.regions.get(target)
+        if found is None:
+            inner = _Run(target.graph_module, self.table)
+            inner.regions = self.regions
+            found = self.regions[target] = target.with_graph(inner.rewrite())
+        return found
 
     def settle(self, node: fx.Node, got: Any) -> Any:
         """Give results the strides that eager gives (the node's own val)."""

@@ -17,13 +17,15 @@ from .min_cut import partition_min_cut
 Policy = str | Callable[..., Partition] | None
 
 
-def partition(joint: JointGraph, policy: Policy = None, *, memory_budget: float | None = None) -> Partition:
+def partition(
+    joint: JointGraph, policy: Policy = None, *, memory_budget: float | None = None, observed: bool = True
+) -> Partition:
     """Split `joint`; the result unpacks as `(forward, backward)` and has `.report`.
 
     policy: "default" (save what eager saves), "min_cut" (recompute what is cheap), "save_everything", or a function
     from a
     JointGraph to a Partition. memory_budget: bytes that may be saved, or a share of eager's when at most 1; min_cut
-    only.
+    only. observed: tell listeners, write dumps.
     """
     start = time.perf_counter()
     settings = config.get()
@@ -35,6 +37,8 @@ def partition(joint: JointGraph, policy: Policy = None, *, memory_budget: float 
     budget = settings.memory_budget if memory_budget is None else memory_budget
     result = chosen(joint, memory_budget=budget) if chosen in POLICIES.values() else chosen(joint)
     seconds = time.perf_counter() - start
+    if not observed:
+        return result
     if is_observed():
         report("partition", result, seconds)
     printing.dump(result.forward, "forward", seconds)

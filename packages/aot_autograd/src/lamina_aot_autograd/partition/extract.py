@@ -19,6 +19,7 @@ from .._torch import append_node, lazy_graph_module, register_names
 from ..descriptors import InputDesc, OutputDesc
 from ..errors import PartitionError
 from ..joint import is_kept_when_unused
+from ..regions import Region
 from ..schemas import JointGraph
 from .cost import bytes_of
 
@@ -106,6 +107,10 @@ def split_outputs(joint: JointGraph) -> tuple[list[Any], list[Any]]:
 def is_random(node: fx.Node) -> bool:
     """True for ops that draw random numbers; backwards of attention carry the tag but only replay their forward's."""
     target = node.target
+    return any(map(_draws, target.targets())) if isinstance(target, Region) else _draws(target)
+
+
+def _draws(target: Any) -> bool:
     return (
         isinstance(target, OpOverload)
         and torch.Tag.nondeterministic_seeded in target.tags
@@ -120,7 +125,9 @@ GRAD_MODE_OPS = frozenset({"aten::mkldnn_rnn_layer"})
 
 def is_grad_mode_read(node: fx.Node) -> bool:
     """True for ops whose kernels look at the gradient mode."""
-    return isinstance(node.target, OpOverload) and node.target._schema.name in GRAD_MODE_OPS
+    target: Any = node.target
+    targets = target.targets() if isinstance(target, Region) else (target,)
+    return any(isinstance(t, OpOverload) and t._schema.name in GRAD_MODE_OPS for t in targets)
 
 
 def extract(

@@ -85,14 +85,15 @@ class CppTarget:
         kinds = "".join(
             "t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count)
         )
-        count = len(program.externs)
+        count = max(wrapper.callbacks, default=-1) + 1
+        constants = [*program.constants, *(t for c in program.callees for t in c.program.constants)]
         graph = NativeGraph(
             module,
             function_address(libraries[0], "lamina_run"),
             releases_gil=wrapper.releases_gil,
             input_kinds=kinds,
             outputs=wrapper.outputs,
-            constants=program.constants,
+            constants=constants,
             kernels=addresses,
             callbacks=[wrapper.callbacks.get(k, (None, 0))[0] for k in range(count)],
             keep=libraries,

@@ -16,6 +16,7 @@ from ..errors import TargetError
 from ..index import Expr, to_expr
 from ..ir.layout import Layout, same_strides
 from ..ir.program import Alloc, BindSize, BufferRef, ExternCall, Free, GraphProgram, KernelCall, Output, Reuse, View
+from ..ir.region import RegionCallee
 from .cpp_kernel import c_index
 from .small_gemm import write_small_gemm
 from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code, plan_extern, python_call
@@ -24,6 +25,26 @@ _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
 _LONG_RETURNS = 64
 _FEW_INLINE = 4  # at least one in so many calls is written inline, or none in a long function
+
+
+class _Places:
+    """What a graph's function and those of its regions share: numbers of extern calls, places of constants, names."""
+
+    def __init__(self, program: GraphProgram) -> None:
+        self.program = program
+        self.externs = 0
+        self.constants: dict[RegionCallee, int] = {}
+        self.names: dict[RegionCallee, str] = {}
+        count = len(program.constants)
+        for k, callee in enumerate(program.callees):
+            self.names[callee] = f"region_{k}"
+            self.constants[callee] = count
+            count += len(callee.program.constants)
+
+    def take_number(self) -> int:
+        """The number of the next extern call."""
+        self.externs += 1
+        return self.externs - 1
 
 
 @dataclass
@@ -58,8 +79,13 @@ class _Writer(Names):
         kernel_text: Callable[[KernelCall], str],
         lanes: int,
         more_sizes: Callable[[KernelCall], Sequence[str]],
+        function: str = "lamina_run",
+        places: _Places | None = None,
     ) -> None:
         self.more_sizes = more_sizes
+        self.function = function
+        self.places = places or _Places(program)
+        self.layouts = {d.name: d.layout for d in program.buffers.values()}
         self.lanes = lanes
         self.program = program
         self.device = program.device.type
@@ -149,7 +175,9 @@ class _Writer(Names):
 
     def write(self) -> WrapperText:
         program = self.program
-        self.lines = ['extern "C" int lamina_run(LaminaFrame* f) {', "  using namespace lg;", "  int failed = 0; (void)failed;"]  # noqa: E501
+        regions = "".join(self._region_function(c) for c in program.callees) if self.places.program is program else ""
+        head = 'extern "C" int' if self.places.program is program else "static int"
+        self.lines = [f"{head} {self.function}(LaminaFrame* f) {{", "  using namespace lg;", "  int failed = 0; (void)failed;"]  # noqa: E501
         for symbol, index, what, dim in program.sizes:
             if what == "int":
                 self.put(f"const i64 {symbol} = f->ints[{index}];")
@@ -183,9 +211,8 @@ class _Writer(Names):
                 self.has_pointer.add(d.name)
         if any(isinstance(s, ExternCall) for s in program.steps):
             self.put("NoGrad no_grad;")
-        externs = 0
         kernels = 0
-        for s in program.steps:
+        for position, s in enumerate(program.steps):
             if isinstance(s, Alloc):
                 self._alloc(s.name)
             elif isinstance(s, Reuse):
@@ -200,14 +227,16 @@ class _Writer(Names):
                 self._kernel(s, kernels)
                 kernels += 1
             elif isinstance(s, ExternCall):
-                self._extern(s, externs)
-                externs += 1
+                if isinstance(s.target, RegionCallee):
+                    self._region_call(s, position)
+                else:
+                    self._extern(s, self.places.take_number())
             else:
                 raise TargetError(f"unknown step {s!r}")
         self._outputs()
         self.put("return 0;")
         self.lines.append("}")
-        self.result.source = "\n".join(self.lines) + "\n"
+        self.result.source = regions + "\n".join(self.lines) + "\n"
         self.result.releases_gil = self._is_long()
         return self.result
 
@@ -308,8 +337,7 @@ class _Writer(Names):
         outs: list[str | None] = []
         out_handle = None
         if self.lanes and self.program.device.type == "cpu":
-            layouts = {d.name: d.layout for d in self.program.buffers.values()}
-            inline = write_small_gemm(s, layouts, self.pointer, self.lanes)
+            inline = write_small_gemm(s, self.layouts, self.pointer, self.lanes)
             if inline is not None:
                 self.put(inline)
                 self.result.routes.append((str(s.target), "inline", ""))
@@ -341,6 +369,54 @@ class _Writer(Names):
         for o in s.outputs:
             if o is not None and not s.out:
                 self.has_handle.add(o)
+
+    def _region_function(self, callee: RegionCallee) -> str:
+        function = self.places.names[callee]
+        writer = _Writer(callee.program, self.kernel_text, self.lanes, self.more_sizes, function, self.places)
+        text = writer.write()
+        self.result.callbacks.update(text.callbacks)
+        self.result.routes.extend(text.routes)
+        self.result.includes_kernels |= text.includes_kernels
+        return text.source
+
+    def _region_call(self, s: ExternCall, position: int) -> None:
+        """Calls a region; what dies with the call dies inside, as soon as the region is done with it."""
+        callee: RegionCallee = s.target  # type: ignore[assignment]
+        dying = set()
+        for after in self.program.steps[position + 1 :]:
+            if not isinstance(after, Free):
+                break
+            dying.add(after.name)
+        names = [a.name for a in s.args]
+        self.put("{")
+        self.indent += 1
+        handles = [self.handle(a) for a in s.args]
+        drops = []
+        for a in s.args:
+            d = self._decl(a.name)
+            if a.name not in dying or names.count(a.name) > 1 or a.layout not in (None, d.layout):
+                drops.append("{-1, nullptr}")
+            elif d.kind == "input":
+                drops.append(f"{{{d.index}, nullptr}}")
+            elif d.arena is None and a.name not in self.owner:
+                drops.append(f"{{-1, &h_{_c(a.name)}}}")
+            else:
+                drops.append("{-1, nullptr}")
+        n = len(s.outputs)
+        self.put(f"void* args[] = {{{', '.join(handles) or 'nullptr'}}}; void* results[{n or 1}] = {{}};")
+        self.put(f"const Drop drops[] = {{{', '.join(drops) or '{-1, nullptr}'}}};")
+        self.put(f"Region region(f, args, results, {self.places.constants[callee]}, drops);")
+        self.put(f"if ({self.places.names[callee]}(&region)) {{ region.fail({n}); return 1; }}")
+        for k, (o, result) in enumerate(zip(s.outputs, callee.program.outputs, strict=True)):
+            if result.kind == "none" or o is None:
+                self.put(f"if (results[{k}]) aoti_torch_delete_tensor_object(results[{k}]);")
+                continue
+            if result.kind == "input":
+                self.put(f"aoti_torch_new_tensor_handle(args[{result.index}], &results[{k}]);")
+            self.put(f"h_{_c(o)}.h = results[{k}];")
+            self.has_handle.add(o)
+        self.indent -= 1
+        self.put("}")
 
     def _python_extern(self, s: ExternCall, number: int, plan: ExternPlan, outs: list[str | None]) -> None:
         run, tensors, ints = python_call(s)

@@ -99,6 +99,30 @@ inline i64 imax(i64 a, i64 b) { return a > b ? a : b; }
 template <class T> inline T floor_div(T a, T b) { return b == 0 ? 0 : a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
 template <class T> inline T floor_rem(T a, T b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
 
+// The frame of a region, a function that the graph's own function calls for each of its equal stretches.
+struct Drop {  // who lets go of an argument when the region is done with it: an input of the caller, a tensor of the caller, or nobody
+  int input;
+  Tensor* tensor;
+};
+struct Region : LaminaFrame {
+  LaminaFrame* caller;
+  const Drop* drops;
+  Region(LaminaFrame* f, void** args, void** results, int first_constant, const Drop* d) : LaminaFrame(*f), caller(f), drops(d) {
+    in = args, out = results, constants = f->constants + first_constant, drop = let_go;
+  }
+  static void let_go(LaminaFrame* f, int k) {
+    Region* r = static_cast<Region*>(f);
+    const Drop& d = r->drops[k];
+    if (d.tensor) d.tensor->reset();
+    else if (d.input >= 0) r->caller->drop(r->caller, d.input);
+  }
+  void fail(int n) {
+    caller->error_kind = error_kind, caller->error_text = error_text, caller->failed_step = failed_step;
+    for (int k = 0; k < n; ++k)
+      if (out[k]) aoti_torch_delete_tensor_object(out[k]);
+  }
+};
+
 // The dispatcher's stack: 64-bit cells.
 typedef unsigned long long Cell;
 inline Cell of(double x) {

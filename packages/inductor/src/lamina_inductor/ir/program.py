@@ -61,6 +61,7 @@ import torch
 from ..codegen.kernel import KernelSpec
 from ..index import Expr
 from .layout import Layout
+from .region import RegionCallee
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class KernelCall:
 
 @dataclass(frozen=True, eq=False)
 class ExternCall:
-    """Call an op that is not lowered; see the module's docstring. `origin` is the graph node's name."""
+    """Call an op that is not lowered; see the module's docstring. `origin` is the graph node's name,
+    `effect` True where the order of calls counts (random numbers, errors)."""
 
     target: Callable[..., Any]
     args: tuple
@@ -141,6 +143,7 @@ class ExternCall:
     out: bool = False
     scalars: tuple[tuple[int, str], ...] = ()
     origin: str = ""
+    effect: bool = False
 
 
 Step = Alloc | Reuse | View | Free | BindSize | KernelCall | ExternCall
@@ -175,16 +178,38 @@ class GraphProgram:
     @property
     def kernels(self) -> list[KernelSpec]:
         """All kernels in call order; equal kernels of repeated layers each time."""
-        return [s.kernel for s in self.steps if isinstance(s, KernelCall)]
+        found: list[KernelSpec] = []
+        for s in self.steps:
+            if isinstance(s, KernelCall):
+                found.append(s.kernel)
+            elif isinstance(s, ExternCall) and isinstance(s.target, RegionCallee):
+                found.extend(s.target.program.kernels)
+        return found
 
     @property
     def externs(self) -> list[ExternCall]:
-        """All extern calls in order."""
-        return [s for s in self.steps if isinstance(s, ExternCall)]
+        """All calls of ops in order, those of called regions each time."""
+        found: list[ExternCall] = []
+        for s in self.steps:
+            if isinstance(s, ExternCall) and isinstance(s.target, RegionCallee):
+                found.extend(s.target.program.externs)
+            elif isinstance(s, ExternCall):
+                found.append(s)
+        return found
+
+    @property
+    def callees(self) -> list[RegionCallee]:
+        """The called regions, each once, called ones before their callers."""
+        found: dict[RegionCallee, None] = {}
+        for s in self.steps:
+            if isinstance(s, ExternCall) and isinstance(s.target, RegionCallee):
+                found.update(dict.fromkeys((*s.target.program.callees, s.target)))
+        return list(found)
 
     def text(self) -> str:
         """The program as readable Python-like text, kernels left out."""
-        lines = [f"# program {self.name}: {self.input_count} inputs, arena {self.arena_bytes} bytes"]
+        lines = [c.program.text() for c in self.callees]
+        lines += [f"# program {self.name}: {self.input_count} inputs, arena {self.arena_bytes} bytes"]
         for symbol, index, what, dim in self.sizes:
             lines.append(f"{symbol} = inputs[{index}]" + ("" if what == "int" else f".{what}({dim})"))
         for b in self.buffers.values():

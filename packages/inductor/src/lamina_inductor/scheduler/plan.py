@@ -54,7 +54,8 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
         if g.extern is not None:
             e = g.extern
             call = ExternCall(
-                e.target, e.args, e.kwargs, e.outputs, e.out, e.scalars, e.origins[0] if e.origins else ""
+                e.target, e.args, e.kwargs, e.outputs, e.out, e.scalars, e.origins[0] if e.origins else "",
+                e.effect,
             )
             calls.append((call, list(e.reads), list(e.writes)))
             for s, x, d in e.binds:
@@ -91,7 +92,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
         lowered.device,
         peak,
     )
-    return Schedule(program, fusion.log, times)
+    return Schedule(program, [*lowered.region_log, *fusion.log], times)
 
 
 def drop_dead_nodes(nodes: list, keep: set[str]) -> list:
