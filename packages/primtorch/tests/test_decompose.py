@@ -203,3 +203,40 @@ def test_an_internal_error_keeps_the_op_unless_strict():
         assert names(lp.decompose(gm, table=copy)) == ["aten.exp.default"]
     with patch(strict=True), pytest.raises(KeyError):
         lp.decompose(gm, table=copy)
+
+
+class _Region:
+    """A graph as a call target, as a tracer above hands it over."""
+
+    def __init__(self, graph_module):
+        self.graph_module = graph_module
+        self.__name__ = self.__qualname__ = "region"
+
+    def __call__(self, *args):
+        return list(self.graph_module(*args))
+
+    def with_graph(self, graph_module):
+        return _Region(graph_module)
+
+
+@pytest.mark.parametrize("target", ["prims", "core_aten"])
+def test_a_called_graph_is_decomposed_once_for_all_its_calls(target):
+    inner = Build()
+    a, b = inner.input(torch.randn(3, 4)), inner.input(torch.randn(4))
+    y = inner.call(aten.silu.default, inner.call(aten.add.Tensor, a, b))
+    region = _Region(inner.done(y, inner.call(aten.mul.Scalar, y, 2)))
+    g = Build()
+    x, bias = g.input(torch.randn(3, 4)), g.input(torch.randn(4))
+    for _ in range(3):
+        call = g.graph.call_function(region, (x, bias))
+        call.meta["val"] = region(*(n.meta["val"] for n in (x, bias)))
+        x = g.graph.call_function(operator.getitem, (call, 1))
+        x.meta["val"] = call.meta["val"][1]
+    gm = g.done(x)
+    out = lp.decompose(gm, target)
+    calls = [n.target for n in out.graph.nodes if hasattr(n.target, "with_graph")]
+    assert len(calls) == 3 and len(set(calls)) == 1 and calls[0] is not region
+    assert aten.silu.default not in [n.target for n in calls[0].graph_module.graph.nodes]
+    torch.testing.assert_close(out(*g.inputs)[0], gm(*g.inputs)[0])
+    if target == "prims":
+        lp.check_graph(out)

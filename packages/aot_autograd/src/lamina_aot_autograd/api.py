@@ -81,7 +81,7 @@ class Options:
         self.partitioner = partitioner
         self.decompositions = decompositions if isinstance(decompositions, dict) else None
         self.memory_budget = memory_budget
-        self.regions = regions and self._can_divide(partitioner, memory_budget)
+        self.regions = regions and config.get().regions and self._can_divide(partitioner, memory_budget)
         self.name = name
 
     @staticmethod

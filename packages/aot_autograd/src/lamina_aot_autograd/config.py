@@ -32,6 +32,9 @@ class Config:
     save_extra_inputs: bool = _field(
         False, "let the partitioner save inputs that eager would not (a later write to one then raises)"
     )
+    regions: bool = _field(
+        True, "trace repeated layers once, for compilers that take calls of regions", "LAMINA_AOT_REGIONS"
+    )
     own_rules: bool = _field(True, "use this package's shape rules before any fallback")
     installed_rules: bool = _field(True, "use shape rules offered through the entry point group lamina.shape_rules")
 
