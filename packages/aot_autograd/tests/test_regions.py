@@ -71,7 +71,7 @@ def run(gm, inputs, rolled, seed=3, **options):
 
 
 def check_same(fn, inputs, expect=None, **options):
-    """Rolled and plain give the same bits; `expect`: number of calls in the rolled forward (None: any, at least one)."""
+    """Rolled and plain agree; `expect`: number of calls in the rolled forward (None: at least one)."""
     gm = captured(fn, inputs)
     plain, rolled = run(gm, inputs, False, **options), run(gm, inputs, True, **options)
     for got, want in zip((*rolled[0], *rolled[1]), (*plain[0], *plain[1]), strict=True):

@@ -52,7 +52,9 @@ class StandIns:
 
         return decorate
 
-    def aot_compile(self, gm, example_inputs, *, forward_compiler, backward_compiler, inference_compiler, regions=False):
+    def aot_compile(
+        self, gm, example_inputs, *, forward_compiler, backward_compiler, inference_compiler, regions=False
+    ):
         self.calls.append(("aot_compile",))
         self._maybe_fail("aot")
         return inference_compiler(gm, example_inputs)

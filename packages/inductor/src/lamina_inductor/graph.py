@@ -432,8 +432,6 @@ class GraphLowering:
         if isinstance(val, torch.SymInt) and not self._reads_data(node):
             return self.expr(val)
         args = self._value(node.args)
-        if is_region(target):
-            return self._extern(node, lower_region(self, node, args), args, {}, val)
         name = getattr(target, "name", None)
         name = name if isinstance(name, str) else None
         kwargs = self._value(dict(node.kwargs))
@@ -441,6 +439,8 @@ class GraphLowering:
         self._metas = [self.meta_of(v) if is_tensor(v) else None for v in vals]  # type: ignore[misc]
         if self.layouts is not None:
             self._plan_strides(node, isinstance(val, (tuple, list)))
+        if is_region(target):
+            return self._extern(node, lower_region(self, node, args), args, {}, val)
         reason = None
         fn = self._table.get(name) if name is not None else None
         if fn is not None:
