@@ -374,3 +374,29 @@ def test_recurrent_layer_keeps_its_workspace(h):
     names = ["x", "h0", "c0", *(f"w{i}" for i in range(4))]
     make = lambda: [leaf(5, 2, 3), leaf(1, 2, 4), leaf(1, 2, 4), *(p.detach().requires_grad_() for p in layer.parameters())]  # noqa: E501, E731
     h.compare(opaque(call, *names), make, forward_compiler=aot.run_eagerly)
+
+
+def _two_heads(x, w, v):
+    return x * w, (x @ v.T).relu(), x.T * 2
+
+
+def test_an_input_that_only_unused_outputs_need_gets_no_gradient(h):
+    c = h.compile_fn(_two_heads, [leaf(3, 4), leaf(3, 4, seed=1), leaf(2, 4, seed=2)])
+    for used in range(3):
+        grads = []
+        for fn in (_two_heads, c):
+            inputs = [leaf(3, 4), leaf(3, 4, seed=1), leaf(2, 4, seed=2)]
+            fn(*inputs)[used].sum().backward()
+            grads.append([t.grad for t in inputs])
+        for want, got in zip(*grads, strict=True):
+            assert (want is None) is (got is None), used
+            assert want is None or torch.allclose(want, got)
+    inputs = [leaf(3, 4), leaf(3, 4, seed=1), leaf(2, 4, seed=2)]
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad(c(*inputs)[0].sum(), inputs[2])
+
+
+def test_frames_made_here_say_whose_they_are(h):
+    c = h.compile_fn(lambda x: (x.exp(),), [leaf(3)])
+    backward = c.function.backward
+    assert backward.__globals__["__name__"].startswith("lamina_aot_autograd")

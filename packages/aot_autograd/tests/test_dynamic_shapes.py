@@ -124,3 +124,21 @@ def test_float_of_a_size_that_is_known(h):
     n.meta["val"] = symbol
     c = h.compile_fn(gm, [leaf(4), 2])
     torch.testing.assert_close(c(leaf(4), 2)[0], leaf(4) / 2**0.5)
+
+
+def test_outputs_of_symbolic_size_that_no_gradient_reaches(h):
+    def fn(x, w):
+        return x * w, x * 2 + w, x.sum(0)
+
+    gm = make_dynamic(h.trace(fn), [leaf(4, 3), leaf(4, 3, seed=1)], {0: (0,), 1: (0,)})
+    c = h.compile_fn(gm, [leaf(4, 3), leaf(4, 3, seed=1)])
+    for size in (4, 7):
+        for used in range(3):
+            grads = []
+            for run in (fn, c):
+                inputs = [leaf(size, 3), leaf(size, 3, seed=1)]
+                run(*inputs)[used].sum().backward()
+                grads.append([t.grad for t in inputs])
+            for want, got in zip(*grads, strict=True):
+                assert (want is None) is (got is None)
+                assert want is None or torch.allclose(want, got)

@@ -416,3 +416,16 @@ def test_forward_works_where_backward_would_raise(h):
         return y, z
 
     h.compare(fn, lambda: [leaf(3)], reason="overwritten", gradients=False)
+
+
+def _parts_of_a_conjugate(z):
+    c = z.conj()
+    return c, c.real, c.imag, c[1:].imag, c.conj().imag
+
+
+def test_real_and_imaginary_part_of_a_conjugated_input(h):
+    z = torch.randn(3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    compiled = h.compile_fn(_parts_of_a_conjugate, [z.clone()])
+    for want, got in zip(_parts_of_a_conjugate(z), compiled(z), strict=True):
+        assert torch.equal(want, got) and want.stride() == got.stride()
+        assert want.data_ptr() == got.data_ptr() and want.is_neg() == got.is_neg() and want.is_conj() == got.is_conj()

@@ -12,6 +12,8 @@ from .errors import UnsupportedError
 from .schemas import InputInfo, OutputInfo, SlotRef, ViewRecipe
 from .trace.tensor import TraceTensor, ViewStep
 
+aten = torch.ops.aten
+
 
 def describe_inputs(placeholders: Sequence[fx.Node], examples: Sequence[Any], groups: Sequence[Any]) -> list[InputInfo]:
     """One InputInfo per placeholder, before the run."""
@@ -59,7 +61,34 @@ def recipe_of(step: ViewStep | None, slots: list[Any]) -> tuple[ViewRecipe, ...]
     while step is not None:
         recipe.append(ViewRecipe(step.func, number(step.args), step.kwargs, step.index, step.grad_mode))
         step = step.parent
-    return tuple(reversed(recipe))
+    recipe.reverse()
+    return tuple(_without_pending_conjugation(recipe))
+
+
+def _without_pending_conjugation(recipe: list[ViewRecipe]) -> list[ViewRecipe]:
+    """The chain with the real and imaginary parts of a conjugated tensor read as eager does: from the tensor itself,
+    the imaginary part negated. Traced values carry no pending conjugation, the real tensors of a replay do.
+    """
+    out: list[ViewRecipe] = []
+    pending = -1
+    for step in recipe:
+        if step.func is aten._conj.default:
+            pending = len(out) if pending < 0 else -1
+            if pending < 0:
+                out = [s for s in out if s.func is not aten._conj.default]
+                continue
+        elif step.func is aten.view_as_real.default and pending >= 0:
+            del out[pending]
+        elif pending >= 0 and out and out[-1].func is aten.view_as_real.default:
+            if step.func is not aten.select.int:
+                raise UnsupportedError("a real view of a conjugated tensor")
+            out.append(step)
+            if step.args[1] == 1:
+                out.append(ViewRecipe(aten._neg_view.default, (), {}, -1, step.grad_mode))
+            pending = -1
+            continue
+        out.append(step)
+    return out
 
 
 def classify_outputs(

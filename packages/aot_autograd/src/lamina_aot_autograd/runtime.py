@@ -47,7 +47,12 @@ class _Source:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"torch": torch, "interpreter_stack": interpreter_stack}
+        # Under a name of this package: a frame hook that looks for programs leaves such frames alone.
+        self.names: dict[str, Any] = {
+            "__name__": __name__,
+            "torch": torch,
+            "interpreter_stack": interpreter_stack,
+        }
 
     def add(self, indent: int, line: str) -> None:
         self.lines.append("    " * indent + line)
@@ -320,6 +325,9 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     if floats:
         source.add(1, f"ctx.mark_non_differentiable({floats})")
     source.add(1, "ctx.set_materialize_grads(False)")
+    varying = [k for k, val in zip(parts.tangents, _tangent_values(joint), strict=True) if _is_symbolic(val)]
+    if varying:
+        source.add(1, f"ctx.tangent_sizes = {{{', '.join(f'{k}: outs[{k}].shape' for k in varying)}}}")
     results = ", ".join(f"outs[{k}]" for k in range(count))
     source.add(1, f"return ({results},)")
 
@@ -329,14 +337,23 @@ def _is_tensor_output(joint: JointGraph, position: int) -> bool:
     return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), torch.Tensor)
 
 
-def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
-    """(zeros, expected strides or None, restride) for one tangent."""
-    shape, stride, dtype, device = tuple(meta_val.shape), tuple(meta_val.stride()), meta_val.dtype, meta_val.device
-    symbolic = any(isinstance(s, torch.SymInt) for s in (*shape, *stride))
+def _tangent_values(joint: JointGraph) -> list[Any]:
+    """The fake value of each tangent."""
+    return [n.meta["val"] for n in placeholders_of(joint)[joint.metadata.num_forward_inputs :]]
 
-    def zeros(like: Any = None) -> torch.Tensor:
-        if symbolic:
-            raise AotError("a missing gradient of an output with symbolic size")
+
+def _is_symbolic(value: torch.Tensor) -> bool:
+    return any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
+
+
+def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
+    """(zeros, expected strides or None, restride) for one tangent. `zeros` takes the size where it is symbolic."""
+    shape, stride, dtype, device = tuple(meta_val.shape), tuple(meta_val.stride()), meta_val.dtype, meta_val.device
+    symbolic = _is_symbolic(meta_val)
+
+    def zeros(size: Any = None) -> torch.Tensor:
+        if size is not None:
+            return torch.zeros(size, dtype=dtype, device=device)
         return (
             torch.zeros(1, dtype=dtype, device=device)
             .as_strided(shape, (0,) * len(shape))
@@ -354,6 +371,34 @@ def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
         return out.copy_(grad)
 
     return zeros, (None if symbolic else stride), restride
+
+
+class _MissingTangents:
+    """Takes out gradients that no given tangent reaches: an input used for other outputs alone has none in eager."""
+
+    def __init__(self, parts: Partition) -> None:
+        self.backward = parts.backward
+        self.count = len(parts.tangents)
+        self.reached: list[int] | None = None
+
+    def __call__(self, missing: int, outs: Sequence[Any]) -> list[Any]:
+        """The backward graph's results; `missing` has a bit for each tangent that autograd left out."""
+        if self.reached is None:
+            self.reached = self._reach()
+        return [None if r and not r & ~missing else out for r, out in zip(self.reached, outs, strict=True)]
+
+    def _reach(self) -> list[int]:
+        """Per result of the backward graph the tangents it depends on, as bits."""
+        bits: dict[fx.Node, int] = {}
+        placeholders = [n for n in self.backward.graph.nodes if n.op == "placeholder"]
+        for k, node in enumerate(placeholders[len(placeholders) - self.count :]):
+            bits[node] = 1 << k
+        for node in self.backward.graph.nodes:
+            if node.op == "output":
+                return [bits.get(v, 0) if isinstance(v, fx.Node) else 0 for v in node.args[0]]
+            for feeding in node.all_input_nodes:
+                bits[node] = bits.get(node, 0) | bits.get(feeding, 0)
+        raise AotError("a backward graph without an output node")
 
 
 def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backward: _Backward) -> None:
@@ -377,14 +422,19 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(1, "if is_grad_enabled():")
     source.add(2, "return double(ctx, saved, grads)")
     source.add(1, "batched = interpreter_stack() is not None")
-    vals = [n.meta["val"] for n in placeholders_of(joint)[meta.num_forward_inputs :]]
     tangents = []
-    for k, (position, val) in enumerate(zip(parts.tangents, vals, strict=True)):
+    several = len(parts.tangents) > 1
+    if several:
+        names["without_missing"] = _MissingTangents(parts)
+        source.add(1, "missing = 0")
+    for k, (position, val) in enumerate(zip(parts.tangents, _tangent_values(joint), strict=True)):
         zeros, stride, restride = _tangent_fixers(val)
         names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride
         source.add(1, f"g{k} = grads[{position}]")
         source.add(1, f"if g{k} is None:")
-        source.add(2, f"g{k} = zeros_{k}()")
+        source.add(2, f"g{k} = zeros_{k}({f'ctx.tangent_sizes[{position}]' if stride is None else ''})")
+        if several:
+            source.add(2, f"missing |= {1 << k}")
         if stride is None:
             source.add(1, f"elif not batched and not g{k}.is_contiguous():")
         else:
@@ -411,4 +461,7 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     for i in range(meta.num_forward_inputs):
         slot = by_position.get(i)
         results.append("None" if slot is None else f"outs[{slot}]")
+    if several:
+        source.add(1, "if missing:")
+        source.add(2, "outs = without_missing(missing, outs)")
     source.add(1, f"return ({', '.join(results)}{',' if results else ''})")

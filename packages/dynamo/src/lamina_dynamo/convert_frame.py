@@ -397,7 +397,7 @@ def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
 
 # Not even what they call: another compiler at work, imports, reports.
 _MACHINERY = (
-    *_torch.OTHER_COMPILERS,
+    *trace_policy.COMPILER_MODULES,
     "torch.fx",
     "importlib",
     "_frozen_importlib",

@@ -10,6 +10,7 @@ overrule it.
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -139,6 +140,8 @@ class FrameState:
             return False
         if isinstance(value, int) and abs(value) > _LARGEST_SYMBOLIC:
             return False
+        if isinstance(value, float) and not math.isfinite(value):
+            return False  # symbolic algebra is that of finite numbers
         if source in self._symbolic_numbers:
             pass
         elif source in self._numbers and type(self._numbers[source]) is type(value):

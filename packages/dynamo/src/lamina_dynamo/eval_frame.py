@@ -7,8 +7,10 @@ or found in the cache by the hook.
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -124,7 +126,8 @@ class disable:
 
     ``recursive`` (default): nothing that ``fn`` calls is captured either; otherwise only its own frame is left
     alone, and ``fn`` itself is returned.
-    A module becomes an object that calls it in eager; of a class all methods are disabled, in place.
+    A module becomes a module of the same class that shares everything with it and runs in eager; of a class all
+    methods are disabled, in place. What was compiled runs as it was before.
     """
 
     def __new__(cls, fn: Any = None, *, recursive: bool = True, reason: str | None = None) -> Any:
@@ -140,7 +143,7 @@ class disable:
             return fn
         if not callable(fn):
             raise TypeError(f"disable() takes a callable, got {type(fn).__name__}")
-        inner = fn.__wrapped__ if isinstance(fn, CompiledFunction) else fn
+        inner = _before_compilation(fn)
         if not self.recursive:  # type: ignore[attr-defined]
             plain = inner.__func__ if isinstance(inner, types.MethodType) else inner
             plain = (
@@ -151,6 +154,8 @@ class disable:
             skip_code(plain.__code__)
             marks.mark(plain, marks.DISABLE_SHALLOW)
             return inner
+        if isinstance(inner, torch.nn.Module):
+            return disabled_module(inner)
         wrapper = _eval_frame.Disabled(inner)
         for name in ("__doc__", "__name__", "__qualname__", "__module__"):
             if hasattr(inner, name):
@@ -164,6 +169,50 @@ class disable:
 
     def __exit__(self, *exc: object) -> None:
         _eval_frame.leave(self._tokens.pop())  # type: ignore[attr-defined]
+
+
+def _before_compilation(fn: Any) -> Any:
+    """The function or module that a compiled one was made from."""
+    if isinstance(fn, CompiledFunction):
+        return fn.__wrapped__
+    state = getattr(fn, "_lamina_state", None)
+    if state is not None and isinstance(fn, torch.nn.Module):
+        return state.original
+    return getattr(fn, "__lamina_original__", fn)
+
+
+_disabled_classes: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary()
+
+
+def disabled_module(module: torch.nn.Module) -> Any:
+    """A module of the same class with the same ``__dict__`` (parameters, hooks, submodules); its call runs in eager."""
+    base = type(module)
+    cls = _disabled_classes.get(base)
+    if cls is None:
+        namespace = {
+            "__slots__": ("_lamina_eager",),
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+            "__doc__": base.__doc__,
+            "__call__": _call_in_eager,
+            "__deepcopy__": lambda self, memo: disabled_module(copy.deepcopy(self._lamina_eager.__wrapped__, memo)),
+            "__copy__": lambda self: disabled_module(copy.copy(self._lamina_eager.__wrapped__)),
+            "__reduce_ex__": lambda self, protocol: (disabled_module, (self._lamina_eager.__wrapped__,)),
+        }
+        # type.__new__ and not the metaclass's: no side effects of a user's metaclass for a class not theirs
+        cls = type.__new__(type(base), base.__name__, (base,), namespace)  # type: ignore[call-overload]
+        _disabled_classes[base] = cls
+    twin: Any = object.__new__(cls)
+    object.__setattr__(twin, "__dict__", vars(module))
+    object.__setattr__(twin, "_lamina_eager", _eval_frame.Disabled(module))
+    return twin
+
+
+def _call_in_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self._lamina_eager(*args, **kwargs)
+
+
+setattr(_call_in_eager, SKIP_ATTRIBUTE, True)
 
 
 class run:

@@ -30,6 +30,8 @@ class Symbols:
         #: symbol -> the number it stands for in this translation
         self.values: dict[str, Any] = {}
         self.extra: list[Guard] = []
+        #: symbols of floats -> the guard that the number is finite, once something was concluded from it
+        self._finite: dict[str, Guard | None] = {}
 
     def _symbol(self, source: Any, value: int, positive: bool, low: Any = None, high: Any = None) -> Any:
         from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -134,11 +136,21 @@ class Symbols:
         )
         self.sources[str(symbol)] = source
         self.values[str(symbol)] = value
+        self._finite[str(symbol)] = None
         return self.env.create_symfloatnode(symbol, hint=value, source=key)
+
+    def assume_finite(self, value: Any) -> None:
+        """A conclusion about ``value`` was drawn by algebra, which holds for finite numbers: guard that they are."""
+        for symbol in value.node.expr.free_symbols:
+            name = str(symbol)
+            if name in self._finite and self._finite[name] is None:
+                source = self.sources[name]
+                expr = ShapeExpr("a - a == 0", ("a",), f"isfinite({source.name})")
+                self._finite[name] = Guard((source,), "SHAPE_EXPR", expr)
 
     def guards(self) -> list[Guard]:
         """What was assumed about symbols."""
-        found = list(self.extra)
+        found = [*self.extra, *(g for g in self._finite.values() if g is not None)]
         seen: set[Any] = set()
         for entry in self.env.guards:
             for guard in self._guards_of(entry.expr):

@@ -31,11 +31,15 @@ _GRAPH_MODULES = frozenset(
 # Python functions of those modules that take callables, keep Python state or only dispatch further: they are inlined.
 _INLINED = frozenset({"multi_head_attention_forward", "boolean_dispatch", "fn", "gumbel_softmax"})
 
+# The later stages of this stack and torch's compilers: under a region they run when a backward pass or a nested
+# function is compiled, and neither they nor what they call belongs to the program.
+COMPILER_MODULES = ("lamina_aot_autograd", "lamina_primtorch", "lamina_inductor", *OTHER_COMPILERS)
+
 # Modules whose Python code is never followed: it inspects frames, talks to the outside, or manages the compiler itself.
 _SKIPPED_MODULES = (
     "lamina_dynamo",
     "lamina",
-    *OTHER_COMPILERS,
+    *COMPILER_MODULES,
     "threading",
     "logging",
     "warnings",

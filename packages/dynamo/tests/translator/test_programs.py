@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import lamina_dynamo
 from lamina_dynamo import optimize
 from lamina_dynamo.contract import check_graph
 

@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from . import iterators
 from .attributes import bind, find_in_mro, find_in_type, lookup_special, raise_attribute_error
 from .base import ObservedException, VariableTracker, break_graph, is_argument_error
@@ -272,7 +274,7 @@ def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
             if check.owner.__module__ == "typing":
                 return _protocol_isinstance(tx, obj, cls)
             if meta.__module__.startswith("torch."):
-                return issubclass(obj.python_type(), cls)
+                return issubclass(obj.python_type(), cls) or _is_marked_tensor(tx, obj, cls)
             if isinstance(cls, type) and issubclass(obj.python_type(), cls):
                 return True
             return plain_isinstance(tx, obj, info)
@@ -290,6 +292,17 @@ def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
             tx.graph_break("unknown_builtin", function="isinstance with a typing object")
         return tx.truth(method2.call_function(tx, [obj], {}))
     tx.raise_exception(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+
+
+_TENSOR_MARKS = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
+
+
+def _is_marked_tensor(tx: Any, obj: VariableTracker, cls: type) -> bool:
+    """Parameters and buffers are also known by an attribute of the tensor."""
+    mark = _TENSOR_MARKS.get(cls)
+    if mark is None or not issubclass(obj.python_type(), torch.Tensor) or not obj.has_attr(tx, mark):
+        return False
+    return tx.truth(obj.get_attr(tx, mark).realize())
 
 
 def _protocol_isinstance(tx: Any, obj: VariableTracker, cls: type) -> bool:

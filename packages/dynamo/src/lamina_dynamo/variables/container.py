@@ -733,13 +733,24 @@ def wrap_range(tx: Any, value: range, source: Any) -> VariableTracker:
 class DequeVariable(ListVariable):
     """A collections.deque."""
 
-    __slots__ = ("maxlen",)
+    __slots__ = ("changes", "maxlen")
     kind = collections.deque
     family = collections.deque
 
     def __init__(self, items: list[VariableTracker] | None = None, source: Any = None, maxlen: int | None = None):
         super().__init__(items, source)
         self.maxlen = maxlen
+        #: grows with every change of the elements' number or order, as the state that real iterators look at
+        self.changes = 0
+
+    def mutate(self, tx: Any) -> None:
+        self.changes += 1
+        super().mutate(tx)
+
+    def set_item(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
+        before = self.changes
+        super().set_item(tx, key, value)
+        self.changes = before
 
     def is_python_constant(self) -> bool:
         return False
@@ -793,7 +804,7 @@ class DequeVariable(ListVariable):
     def iterate(self, tx: Any) -> VariableTracker:
         from .iterators import ListIterator
 
-        return ListIterator(self, fixed_length=len(self.items))
+        return ListIterator(self, changes=self.changes)
 
     def method_append(self, tx: Any, item: VariableTracker) -> VariableTracker:
         super().method_append(tx, item)

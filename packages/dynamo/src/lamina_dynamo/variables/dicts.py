@@ -672,11 +672,15 @@ class MappingProxyVariable(VariableTracker):
 
 @wraps_type(types.MappingProxyType)
 def wrap_mapping_proxy(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from .constant import is_constant_value
+
     # the mapping behind a proxy is not reachable: its contents are read through the proxy
     inner = DictVariable(None, source, value)  # type: ignore[arg-type]
     inner.whole_guarded = source is None
     if source is not None:
         keys = list(value)
+        if not all(is_constant_value(k) for k in keys):
+            tx.graph_break("unknown_object", type="a mapping proxy whose keys are no constants")
 
         def has_same_keys(proxy: Any) -> bool:
             return len(proxy) == len(keys) and all(a is b or a == b for a, b in zip(proxy, keys))

@@ -53,14 +53,14 @@ class IteratorVariable(VariableTracker):
 class ListIterator(IteratorVariable):
     """Iterator over a list, tuple or deque; sees elements that are added while it runs."""
 
-    __slots__ = ("fixed_length", "index", "kind", "sequence")
+    __slots__ = ("changes", "index", "kind", "sequence")
 
-    def __init__(self, sequence: Any, index: int = 0, kind: type | None = None, fixed_length: int | None = None):
+    def __init__(self, sequence: Any, index: int = 0, kind: type | None = None, changes: int | None = None):
         super().__init__(None)
         self.sequence: Any = sequence
         self.index = index
         self.kind = kind
-        self.fixed_length = fixed_length
+        self.changes = changes  # of a deque, when the iterator was made
 
     def python_type(self) -> type:
         if self.kind is not None:
@@ -73,7 +73,7 @@ class ListIterator(IteratorVariable):
         if sequence is None:
             stop(tx)
         items = sequence.items
-        if self.fixed_length is not None and len(items) != self.fixed_length:
+        if self.changes is not None and sequence.changes != self.changes:
             tx.raise_exception(RuntimeError, "deque mutated during iteration")
         if self.index >= len(items):
             self.kind = self.python_type()

@@ -47,9 +47,10 @@ class ModuleVariable(UserObjectVariable):
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         member = self._members.get(name)
-        if member is not None and name not in self.attrs:
-            if not self._dicts_changed():
+        if member is not None and name not in self.attrs and not self._dicts_changed():
+            if not self._any_overlay(tx):
                 return member
+            self._members.clear()
         if name in self.attrs or self._dicts_changed():
             return super().get_attr(tx, name)
         found = self._member(tx, name)
@@ -77,7 +78,7 @@ class ModuleVariable(UserObjectVariable):
             if members is None or type(members) is not dict or name not in members:
                 continue
             value = members[name]
-            if self._overlay_has(tx, kind, name):
+            if self._overlay_has(tx, kind):
                 return None
             source = None
             if self.source is not None:
@@ -85,13 +86,17 @@ class ModuleVariable(UserObjectVariable):
             return tx.lazy(value, source) if source is not None else tx.wrap(value, None)
         return None
 
-    def _overlay_has(self, tx: Any, kind: str, name: str) -> bool:
+    def _overlay_has(self, tx: Any, kind: str) -> bool:
         """Was the dict of members changed through its own tracker?"""
         known = tx.output.builder.by_id.get(id(self.value.__dict__[kind]))
         return known is not None and tx.output.side_effects.is_modified(known[1])
 
+    def _any_overlay(self, tx: Any) -> bool:
+        """Was any dict of members changed through its own tracker, as `Module.__setattr__` does?"""
+        return any(kind in self.value.__dict__ and self._overlay_has(tx, kind) for kind in _MEMBER_DICTS)
+
     def has_attr(self, tx: Any, name: str) -> bool:
-        if name in self._members:
+        if name in self._members and not self._dicts_changed() and not self._any_overlay(tx):
             return True
         return super().has_attr(tx, name)
 

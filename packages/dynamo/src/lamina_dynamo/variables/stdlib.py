@@ -510,11 +510,6 @@ if hasattr(sys, "exception"):
         return current_exception(tx) or tx.const(None)
 
 
-@handles(sys.getrecursionlimit)
-def _recursion_limit(tx: Any) -> VariableTracker:
-    return tx.const(sys.getrecursionlimit())
-
-
 @handles(sys.intern)
 def _intern(tx: Any, text: VariableTracker) -> VariableTracker:
     return text

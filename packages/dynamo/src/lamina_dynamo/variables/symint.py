@@ -91,7 +91,7 @@ class SymNumberVariable(VariableTracker):
         ):
             return NotImplemented
         pair = [other, self] if reflected else [self, other]
-        return _result(tx, tx.output.create_call("call_function", op, pair))
+        return _result(tx, tx.output.create_call("call_function", op, pair), pair)
 
     def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
         if op is operator.pos:
@@ -113,9 +113,13 @@ class SymNumberVariable(VariableTracker):
         codegen.graph_output(self.as_proxy())
 
 
-def _result(tx: Any, vt: VariableTracker) -> VariableTracker:
+def _result(tx: Any, vt: VariableTracker, operands: Any = ()) -> VariableTracker:
     if isinstance(vt, SymNumberVariable):
         expr = vt.fake.node.expr
+        if isinstance(vt.fake, torch.SymBool) or expr.is_number:
+            for operand in operands:
+                if isinstance(operand, SymNumberVariable) and isinstance(operand.fake, torch.SymFloat):
+                    tx.output.symbols.assume_finite(operand.fake)
         if isinstance(vt.fake, torch.SymBool):
             if not expr.free_symbols:
                 return tx.const(bool(vt.fake))

@@ -10,7 +10,7 @@ import torch
 
 from ..fake import known_scalar
 from ..graph_break import GraphBreak
-from ..source import AttrSource
+from ..source import AttrSource, TensorMetaSource
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .constant import ConstantVariable
@@ -71,6 +71,7 @@ class TensorVariable(VariableTracker):
                 raise GraphBreak("tensor_attribute", type=self.cls.__name__, name=name)
             if hasattr(torch.Tensor, name):
                 return tx.const(None)
+            self.guard_no_attr(tx, name)
             tx.raise_exception(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
         if callable(found):
             return TensorMethodVariable(self, name)
@@ -96,6 +97,10 @@ class TensorVariable(VariableTracker):
             self.attrs = {}
         self.attrs[name] = value
 
+    def guard_no_attr(self, tx: Any, name: str) -> None:
+        if self.real is not None and self.source is not None:
+            tx.output.guard(self.source, "NO_INSTANCE_ATTR", name)
+
     def copy_object(self, tx: Any, memo: Any) -> VariableTracker:
         """copy.deepcopy of a plain tensor without history; others are left to eager."""
         plain = memo is not None and not self.attrs and self.python_type() is torch.Tensor
@@ -111,9 +116,13 @@ class TensorVariable(VariableTracker):
     def has_attr(self, tx: Any, name: str) -> bool:
         if name in METADATA or (self.attrs is not None and name in self.attrs):
             return True
-        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+        if hasattr(torch.Tensor, name):
             return True
-        return hasattr(torch.Tensor, name)
+        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            tx.output.guard(self.source, "HAS_ATTR", name)
+            return True
+        self.guard_no_attr(tx, name)
+        return False
 
     # -- side effects: attributes the program stored on the tensor ---------------------------------------------------
 
@@ -414,6 +423,10 @@ def _class(tx: Any, vt: TensorVariable) -> VariableTracker:
     return vt.class_vt(tx)
 
 
+def _nbytes(tx: Any, vt: TensorVariable) -> VariableTracker:
+    return vt.call_method(tx, "numel", [], {}).binary_op(tx, operator.mul, tx.const(vt.fake.element_size())).realize()
+
+
 #: Attributes that the program may store and that torch gives a meaning; see ``tensor_state``.
 SETTERS: dict[str, Callable[..., None]] = {}
 
@@ -421,6 +434,7 @@ METADATA: dict[str, Callable[..., VariableTracker]] = {
     "shape": _shape,
     "T": _reverse,
     "mT": _call("transpose", -2, -1),
+    "nbytes": _nbytes,
     "H": _call("adjoint"),
     "mH": _call("adjoint"),
     "real": _complex_part(torch.real),
@@ -439,7 +453,7 @@ METADATA.update(
     for name in (
         "dtype device ndim layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_xpu "
         "is_sparse is_sparse_csr is_quantized "
-        "is_nested is_mkldnn is_vulkan is_ipu is_xla is_maia itemsize nbytes names name output_nr retains_grad"
+        "is_nested is_mkldnn is_vulkan is_ipu is_xla is_maia itemsize names name output_nr retains_grad"
     ).split()
     if hasattr(torch.Tensor, name)
 )
@@ -543,6 +557,42 @@ def _is_inference(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> Variab
     return tx.const(vt.fake.is_inference())  # of outside tensors: part of the guarded dispatch keys
 
 
+def _storage_offset(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
+    """Known for tensors from outside alone: shape rules do not follow it."""
+    if vt.source is None or vt.real is None:
+        raise GraphBreak("tensor_attribute", name="storage_offset")
+    return tx.const(guard_offset(tx, vt.source, vt.real))
+
+
+def guard_offset(tx: Any, source: Any, value: torch.Tensor) -> int:
+    """The offset of an outside tensor in its storage, in elements, which the guards then hold it to."""
+    offset = int(value.storage_offset())
+    tx.output.guard(TensorMetaSource(source, "storage_offset", 0), "CONSTANT", offset)
+    return offset
+
+
+def check_absolute_offset(tx: Any, arguments: list[VariableTracker]) -> None:
+    """``as_strided`` with an offset counts from the start of the storage, which a graph sees only of tensors that begin
+    there: breaks unless all tensors from outside do (guarded)."""
+    for argument in arguments:
+        argument.as_proxy()
+    for _, value, source in tx.output.inputs:
+        if isinstance(value, torch.Tensor) and guard_offset(tx, source, value):
+            raise GraphBreak("torch_unsupported", name="as_strided with an offset, on a view")
+
+
+def _as_strided(name: str) -> Callable[..., VariableTracker]:
+    position = 3 if name == "as_strided_scatter" else 2
+
+    def method(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+        offset = args[position] if len(args) > position else kwargs.get("storage_offset")
+        if offset is not None and not (isinstance(offset, ConstantVariable) and offset.value is None):
+            check_absolute_offset(tx, [vt])
+        return tx.output.create_call("call_method", name, [vt, *args], kwargs)
+
+    return method
+
+
 _LONGEST_LIST = 256
 
 
@@ -576,6 +626,8 @@ METHODS: dict[str, Callable[..., VariableTracker]] = {
     "addcdiv_": _with_tensor_value("addcdiv_", operator.truediv),
     "addcmul_": _with_tensor_value("addcmul_", operator.mul),
     "is_inference": _is_inference,
+    "storage_offset": _storage_offset,
+    **{name: _as_strided(name) for name in ("as_strided", "as_strided_", "as_strided_scatter")},
     "size": _size,
     "dim": _dim,
     "ndimension": _dim,

@@ -368,6 +368,21 @@ handles(torch.seed, torch.initial_seed)(_breaks("random_state"))
 handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
 
 
+@handles(torch.as_strided)
+def _as_strided(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    return _as_method(tx, "as_strided", args, kwargs)
+
+
+@handles(torch.as_strided_scatter)
+def _as_strided_scatter(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    return _as_method(tx, "as_strided_scatter", args, kwargs)
+
+
+def _as_method(tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    subject = args[0] if args else kwargs["input"]
+    return subject.call_method(tx, name, args[1:], {k: v for k, v in kwargs.items() if k != "input"})
+
+
 @handles(torch.numel)
 def _numel(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
     return args[0].call_method(tx, "numel", [], {})

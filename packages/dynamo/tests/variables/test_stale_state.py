@@ -1,0 +1,216 @@
+"""What a region reads must be what it wrote before, and what a later call passes: no value is kept that can change."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import logging
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import lamina_dynamo
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    lamina_dynamo.reset()
+
+
+def captured(fn, **options):
+    return lamina_dynamo.optimize("eager", **options)(fn)
+
+
+class Running(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+        self.register_buffer("total", torch.zeros(2))
+
+    def forward(self, x):
+        self.total = self.total + x.detach()
+        if "total" in self._buffers:
+            x = x + self.total
+        self._buffers["total"] = self.total * 2
+        return x * self.scale + self.total
+
+
+def test_a_buffer_that_was_assigned_reads_as_assigned():
+    module, same = Running(), Running()
+    fast = captured(same)
+    for _ in range(3):
+        assert torch.equal(module(torch.ones(2)), fast(torch.ones(2)))
+        assert torch.equal(module.total, same.total)
+
+
+def test_a_parameter_that_was_replaced_or_deleted_is_gone():
+    class Swap(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            y = x * self.weight
+            del self.weight
+            missing = not hasattr(self, "weight")
+            self.weight = nn.Buffer(torch.full((2,), 5.0))
+            return y + self.weight, missing
+
+    module, same = Swap(), Swap()
+    fast = captured(same)
+    for _ in range(2):
+        want, got = module(torch.ones(2)), fast(torch.ones(2))
+        assert torch.equal(want[0], got[0]) and want[1] is got[1] is True
+    assert list(same.state_dict()) == list(module.state_dict())
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_the_storage_offset_is_that_of_the_call(dynamic):
+    base = torch.arange(40.0).view(4, 10)
+
+    def fn(x):
+        return x.storage_offset(), x[1:].storage_offset(), x + 1
+
+    fast = captured(fn, dynamic=dynamic)
+    for view in (base[:2], base[1:3], base[2:], base[:2]):
+        want, got = fn(view), fast(view)
+        assert want[:2] == got[:2] and torch.equal(want[2], got[2])
+
+
+@pytest.mark.parametrize("call", ["method", "function", "in place"])
+def test_as_strided_counts_from_the_start_of_the_storage(call):
+    def fn(x):
+        if call == "function":
+            return torch.as_strided(x, (2,), (1,), 3) * 2
+        if call == "method":
+            return x.as_strided((2,), (1,), storage_offset=3) * 2
+        return x.as_strided((2,), (1,), 3).mul_(2)
+
+    fast = captured(fn)
+    for rows in (slice(0, 2), slice(1, 3), slice(2, 4)):
+        one, two = torch.arange(40.0).view(4, 10), torch.arange(40.0).view(4, 10)
+        assert torch.equal(fn(one[rows]), fast(two[rows]))
+        assert torch.equal(one, two)
+
+
+def test_number_of_bytes_of_a_tensor_with_symbolic_size():
+    fast = captured(lambda x: (x.nbytes, x * 2), dynamic=True, fullgraph=True)
+    for n in (3, 5):
+        assert fast(torch.ones(n, dtype=torch.float64))[0] == 8 * n
+
+
+def test_floats_that_are_not_finite_are_not_taken_as_any_other():
+    def fn(x, k):
+        return x * k, k == k, k - k == 0, k * 0 == 0
+
+    fast = captured(fn)
+    for k in (1.0, 2.0, float("nan"), 3.0, float("inf"), float("nan"), 4.0):
+        want, got = fn(torch.ones(1), k), fast(torch.ones(1), k)
+        assert want[1:] == got[1:], k
+        assert torch.equal(want[0].nan_to_num(7.0), got[0].nan_to_num(7.0))
+
+
+def test_a_deque_notices_changes_that_keep_its_length():
+    def fn(x):
+        queue = collections.deque([1, 2, 3], maxlen=3)
+        seen = []
+        queue[0] = 5
+        try:
+            for item in queue:
+                seen.append(item)
+                queue[1] = 7
+                if item == 7:
+                    queue.append(9)
+        except RuntimeError as e:
+            seen.append(str(e))
+        return x + sum(queue), seen
+
+    want, got = fn(torch.ones(1)), captured(fn, fullgraph=True)(torch.ones(1))
+    assert torch.equal(want[0], got[0]) and want[1] == got[1]
+
+
+def test_keys_view_of_a_dict_with_tensor_keys():
+    x = torch.ones(2)
+    assert float(captured(lambda keys: sum(k.sum() for k in keys))({x: 1}.keys())) == 2.0
+
+
+def test_a_failing_call_is_not_logged(caplog):
+    def fn(x, w):
+        try:
+            return x @ w
+        except RuntimeError:
+            return x
+
+    with caplog.at_level(logging.DEBUG):
+        captured(fn, dynamic=True)(torch.ones(2, 3), torch.ones(2, 3))
+    assert not [r for r in caplog.records if r.name == "torch._subclasses.fake_tensor" and r.levelno >= logging.ERROR]
+
+
+def test_a_disabled_module_is_a_module():
+    quiet = lamina_dynamo.disable(nn.Linear(2, 2))
+    net = nn.Sequential(nn.ReLU(), quiet)
+    assert list(net.state_dict()) == ["1.weight", "1.bias"] and isinstance(quiet, nn.Linear)
+    x = torch.ones(1, 2)
+    assert torch.allclose(captured(net)(x), net(x))
+    assert "skipped_callable" in lamina_dynamo.counters()["breaks"]
+    for other in (copy.deepcopy(quiet), pickle.loads(pickle.dumps(quiet))):
+        assert torch.equal(other(x), quiet(x))
+        assert other.weight is not quiet.weight
+    assert copy.copy(quiet).weight is quiet.weight
+
+
+def test_frames_of_the_later_stages_are_left_alone():
+    names = {"__name__": "lamina_inductor.stage", "torch": torch}
+    exec("def stage(x):\n    return helper(x) * 2\n", names)
+    names["helper"] = helper
+
+    def fn(x):
+        return names["stage"](x * 3) + 1
+
+    assert torch.equal(captured(fn)(torch.ones(2)), torch.full((2,), 9.0))
+    assert lamina_dynamo.counters()["graphs"] == 2, "what comes before and after the stage, nothing in between"
+
+
+def helper(x):
+    return x + 1
+
+
+def test_attributes_of_tensors_are_kept_and_looked_up_again():
+    def fn(x):
+        x.calls = getattr(x, "calls", 0) + 1
+        y = x[0] * 2
+        y.origin = (x, "row")
+        z = x + x.calls
+        z.me = [z, y]
+        return z, y, hasattr(x, "flag")
+
+    def fresh_input(k):
+        x = torch.ones(2, 2)
+        if k == 1:
+            x.flag = True
+        return x
+
+    fast = captured(fn, fullgraph=True)
+    for k in range(3):
+        one, two = fresh_input(k), fresh_input(k)
+        for _ in range(2):
+            (z, _, flag), (fz, fy, fast_flag) = fn(one), fast(two)
+            assert torch.equal(z, fz) and flag is fast_flag is (k == 1)
+            assert fz.me[0] is fz and fz.me[1] is fy and fy.origin[0] is two and fy.origin[1] == "row"
+        assert one.calls == two.calls == 2
+
+
+def test_what_isinstance_says_of_buffers():
+    module = nn.Module()
+    module.register_buffer("plain", torch.ones(1))
+    module.made = nn.Buffer(torch.ones(1))
+
+    def fn(x):
+        made = nn.Buffer(x * 2)
+        kinds = [isinstance(t, nn.Buffer) for t in (x, module.plain, module.made, made)]
+        return made, kinds, isinstance(made, nn.Parameter), made.persistent
+
+    want, got = fn(torch.ones(1)), captured(fn)(torch.ones(1))
+    assert want[1:] == got[1:] and isinstance(got[0], nn.Buffer)
