@@ -94,12 +94,31 @@ def global_state() -> dict[str, Any]:
 
 def is_autograd_context(value: Any) -> bool:
     """The object that a custom autograd function's forward and backward get as their first argument."""
-    return isinstance(value, torch._C._FunctionBase)
+    return issubclass(type(value), torch._C._FunctionBase)
 
 
 def function_modes() -> tuple[int, ...]:
     """Identity of the active torch function modes, outermost first."""
     return tuple(id(torch._C._get_function_stack_at(i)) for i in range(torch._C._len_torch_function_stack()))
+
+
+def has_user_modes() -> bool:
+    """Is a torch function mode of the program active? (The one of a default device is torch's own.)"""
+    n = torch._C._len_torch_function_stack()
+    return n > 0 and any(
+        not type(torch._C._get_function_stack_at(i)).__module__.startswith("torch.") for i in range(n)
+    )
+
+
+@contextlib.contextmanager
+def no_function_modes() -> Any:
+    """No torch function mode sees what is called inside; subclasses do."""
+    modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            torch._C._push_on_torch_function_stack(mode)
 
 
 def dispatch_modes() -> int:

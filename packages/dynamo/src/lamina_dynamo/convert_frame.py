@@ -94,7 +94,7 @@ class Compiler:
     ) -> Any:
         """The entry to run, or None: run the frame in eager."""
         settings = config.get()
-        if settings.disabled or _torch.dispatch_modes():
+        if settings.disabled or _torch.dispatch_modes() or _torch.has_user_modes():
             return None
         if not isinstance(f_builtins, dict) or not _is_candidate(code, f_globals):
             _mark_skipped(code, "module is never captured", deep=_is_machinery(f_globals) or code.co_name == "<module>")
@@ -142,8 +142,10 @@ class Compiler:
                 result = self._translate(code, scope, memory, settings)
         except DynamoError:
             raise
-        except RecursionError as e:
-            return self._fault(code, memory, e, settings)
+        except RecursionError:
+            # The program's own stack is nearly full already: eager gets further, and says so itself if it does not.
+            bump("skips", "the stack is nearly full")
+            return None
         except Exception as e:
             return self._fault(code, memory, e, settings)
         seconds = time.perf_counter() - started

@@ -61,6 +61,10 @@ class OutputGraph:
         fakes.use_shape_env(None)
         self.context_stack: list[Any] = []
         self.sets_state = False
+        #: Does anything that the program has met take part in __torch_function__? Then calls ask `torch_function`.
+        self.overrides = False
+        self.overrides_off = 0
+        self.function_modes: list[Any] = []
         self.initial_grad_mode = torch.is_grad_enabled()
 
     # -- guards -------------------------------------------------------------------------------------------------
@@ -172,6 +176,12 @@ class OutputGraph:
         (sizes, dtypes).
         Breaks the graph if the call needs tensor values, or fails (eager then raises the real error).
         """
+        if self.overrides:
+            from .variables.torch_function import intercept_node
+
+            taken = intercept_node(self.current_tx, op, target, args, kwargs)
+            if taken is not None:
+                return taken
         fx_args = tuple([a.as_proxy() for a in args])
         fx_kwargs = {k: a.as_proxy() for k, a in kwargs.items()} if kwargs else {}
         return self.create_node(op, target, fx_args, fx_kwargs)

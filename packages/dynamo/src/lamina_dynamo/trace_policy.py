@@ -24,7 +24,7 @@ _C_FUNCTION = (
 )
 
 # Python modules of torch whose public functions are made of tensor operations only: they go into the graph whole.
-_GRAPH_MODULES = frozenset(
+GRAPH_MODULES = frozenset(
     {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft"}
 )
 
@@ -83,7 +83,7 @@ def is_graph_function(fn: Any) -> bool:
     if isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return getattr(fn, "__objclass__", None) in _TENSOR_BASES
     if isinstance(fn, types.FunctionType):
-        return fn.__module__ in _GRAPH_MODULES and fn.__name__ not in _INLINED
+        return fn.__module__ in GRAPH_MODULES and fn.__name__ not in _INLINED
     return False
 
 

@@ -31,6 +31,7 @@ MODULES = (
     "test_funcattrs", "test_metaclass", "test_enumerate", "test_heapq", "test_bisect", "test_isinstance", "test_abc", "test_copy", "test_with", "test_opcodes",
 )  # fmt: skip
 
+#: of CPU time, for one test
 SECONDS = 40
 
 
@@ -155,8 +156,9 @@ def run_one(cls: type, name: str, capture: bool) -> tuple[str, str, list[str]]:
             lambda e: breaks.append(f"{e.payload['kind']}: {e.payload['message']}") if e.name == "graph break" else None
         )
     result = unittest.TestResult()
-    old = signal.signal(signal.SIGALRM, _alarm)
-    signal.alarm(SECONDS)
+    old = signal.signal(signal.SIGALRM, _alarm), signal.signal(signal.SIGPROF, _alarm)
+    signal.alarm(10 * SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -167,7 +169,9 @@ def run_one(cls: type, name: str, capture: bool) -> tuple[str, str, list[str]]:
         return "error", f"{type(e).__name__}: {e}", breaks
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGALRM, old[0])
+        signal.signal(signal.SIGPROF, old[1])
         if remove is not None:
             remove()
     if result.errors:

@@ -506,3 +506,27 @@ print([m for m in heavy if m in sys.modules and m not in before])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+class _Shy:
+    """Everything that looks at it by way of its attributes fails."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(name)
+
+
+def test_translation_reads_no_attribute_that_the_program_does_not():
+    compiled = optimize("eager")(lambda x, o, n: (x + 1, o))
+    shy, other = _Shy(), _Shy()
+    for n, o in ((1, shy), (2, other), (3, 5), (4, shy)):
+        result, back = compiled(X, o, n)
+        assert torch.equal(result, X + 1) and back is o
+    typed = optimize("eager")(lambda x, o: x + 1 if type(o) is int else x - 1)
+    assert torch.equal(typed(X, 3), X + 1) and torch.equal(typed(X, shy), X - 1)
+
+
+def test_vectors_times_matrices_in_composite_calls():
+    compiled = optimize("eager", fullgraph=True)(lambda x, w: (x @ w, w.t() @ x, torch.einsum("i,ij->j", x, w)))
+    x, w = torch.randn(3), torch.randn(3, 3)
+    for a, b in zip(compiled(x, w), (x @ w, w.t() @ x, torch.einsum("i,ij->j", x, w))):
+        assert torch.equal(a, b) and a.stride() == b.stride()

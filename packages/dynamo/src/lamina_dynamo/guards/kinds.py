@@ -167,40 +167,28 @@ class Kind:
 KINDS: dict[str, Kind] = {}
 
 
+_SPELT = {
+    int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, TensorExpect, ShapeExpr,
+}  # fmt: skip
+
+
 def describe(value: Any, limit: int = 80) -> str:
     """A short text of a value that never runs the program's own ``__repr__``."""
-    if isinstance(value, type):
+    kind = type(value)  # isinstance would ask the object for its __class__
+    if issubclass(kind, type):
         return value.__qualname__
-    if isinstance(
-        value,
-        (
-            int,
-            float,
-            complex,
-            str,
-            bytes,
-            bool,
-            type(None),
-            torch.dtype,
-            torch.device,
-            torch.Size,
-            TensorExpect,
-            ShapeExpr,
-        ),
-    ):
+    if kind in _SPELT:
         text = repr(value)
-    elif type(value) in (tuple, list, set, frozenset):
+    elif kind in (tuple, list, set, frozenset):
         first = ", ".join(describe(v, 20) for v in list(value)[:6])
-        text = f"{type(value).__name__}({first}{', ...' if len(value) > 6 else ''})"
-    elif isinstance(value, torch.Tensor):
-        text = f"tensor of shape {tuple(value.shape)} and {value.dtype}"
+        text = f"{kind.__name__}({first}{', ...' if len(value) > 6 else ''})"
+    elif issubclass(kind, torch.Tensor):
+        with _torch.plain_tensor_access():
+            text = f"tensor of shape {tuple(value.shape)} and {value.dtype}"
     else:
-        name = (
-            getattr(value, "__qualname__", None)
-            if isinstance(value, (types.FunctionType, types.BuiltinFunctionType))
-            else None
-        )
-        text = name if isinstance(name, str) else f"{type(value).__qualname__} object"
+        functions = (types.FunctionType, types.BuiltinFunctionType)
+        name = getattr(value, "__qualname__", None) if issubclass(kind, functions) else None
+        text = name if isinstance(name, str) else f"{kind.__qualname__} object"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -62,7 +62,7 @@ class Found:
 
 def attribute_from(cls: type, start: int, name: str) -> Any:
     """The raw attribute of the first class of the MRO, from position `start` on, that has it (a look-up by super)."""
-    for klass in cls.__mro__[start:]:
+    for klass in (cls.__mro__ or ())[start:]:
         if name in klass.__dict__:
             return klass.__dict__[name]
     raise AttributeError(name)
@@ -221,7 +221,8 @@ def raise_attribute_error(tx: Any, obj: VariableTracker, name: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, type) and obj.is_class_like:
         text = f"type object '{obj.class_name}' has no attribute '{name}'"
     elif kind is types.ModuleType:
-        text = f"module '{obj.value.__name__}' has no attribute '{name}'"
+        own = obj.value.__dict__.get("__name__")
+        text = f"module has no attribute '{name}'" if own is None else f"module '{own}' has no attribute '{name}'"
     else:
         text = f"'{kind.__name__}' object has no attribute '{name}'"
     error = make_exception(tx, AttributeError, [tx.const(text)])

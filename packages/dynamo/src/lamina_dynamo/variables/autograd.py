@@ -149,7 +149,7 @@ def _apply(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTrack
     source = args[0].source
     if source is not None:
         for name in ("forward", "backward", "setup_context", "vjp"):
-            for klass in cls.__mro__:
+            for klass in (cls.__mro__ or ()):
                 if name in vars(klass):
                     if klass.__module__ != "torch.autograd.function":
                         tx.output.guard(source, "CLASS_ATTR", (name, vars(klass)[name]))

@@ -24,7 +24,8 @@ __all__ = ["ObservedException", "VariableTracker", "break_graph"]
 def is_argument_error(error: TypeError) -> bool:
     """Whether a model was called with other arguments than it takes (and not: a fault inside it)."""
     text = str(error)
-    return "positional argument" in text or "keyword argument" in text or "multiple values for argument" in text
+    words = ("positional argument", "keyword argument", "multiple values for argument", "missing required argument")
+    return any(w in text for w in words)
 
 
 class VariableTracker:

@@ -6,7 +6,7 @@ One table decides: exact type first, then predicates in order of priority.  Each
     @wraps_type(list)
     def wrap_list(tx, value, source): ...
 
-    @wraps_if(lambda v: isinstance(v, torch.nn.Module), priority=10)
+    @wraps_if(lambda v: issubclass(type(v), torch.nn.Module), priority=10)
     def wrap_module(tx, value, source): ...
 
 The builder of a translation remembers every object by identity, so two paths to one object give one tracker (and a
@@ -59,6 +59,7 @@ ROW_MODULES = (
     "autograd",
     "transforms",
     "symint",
+    "torch_function",
     "surface",
 )
 _rows_loaded = False
@@ -193,7 +194,7 @@ class Builder:
 
     def guard_same(self, tx: Any, value: Any, source: Any, first: Any) -> None:
         """A second path to a known object."""
-        if isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
+        if issubclass(type(value), (type, types.ModuleType, types.BuiltinFunctionType)):
             tx.output.guard(source, "ID", value)
         else:
             tx.output.guard((first, source), "SAME_OBJECT")

@@ -310,7 +310,7 @@ def _protocol_isinstance(tx: Any, obj: VariableTracker, cls: type) -> bool:
         return plain_isinstance(tx, obj, tx.wrap(cls, None))
     if not getattr(cls, "_is_runtime_protocol", False):
         tx.graph_break("unknown_builtin", function="isinstance with a protocol")
-    if cls in obj.python_type().__mro__:
+    if cls in (obj.python_type().__mro__ or ()):
         return True
     import typing
 
@@ -322,13 +322,13 @@ def plain_isinstance(tx: Any, obj: VariableTracker, cls: VariableTracker) -> boo
     """`type.__instancecheck__`: by type, then by a `__class__` that says otherwise."""
     real: type = cls.value  # type: ignore[attr-defined]
     kind = obj.python_type()
-    if real in kind.__mro__:
+    if real in (kind.__mro__ or ()):
         return True
     found = find_in_mro(tx, kind, "__class__")
     if found is not None and found.owner is not object:
         other = obj.get_attr(tx, "__class__").realize()
         if isinstance(other, ClassVariable):
-            return real in other.value.__mro__
+            return real in (other.value.__mro__ or ())
     return False
 
 
@@ -354,13 +354,13 @@ def _is_subclass(tx: Any, sub: VariableTracker, info: VariableTracker) -> bool:
         tx.raise_exception(TypeError, "issubclass() arg 1 must be a class")
     made = tx.output.side_effects.made_classes
     if check is None or check.owner is type:
-        return info.value in sub.value.__mro__
+        return info.value in (sub.value.__mro__ or ())
     if info.value in made or sub.value in made:
         # abc's own check: the hook first, then the MRO (nothing registers a class made inside with C state)
         verdict = info.get_attr(tx, "__subclasshook__").call_function(tx, [sub], {}).realize()
         if not is_not_implemented(verdict):
             return tx.truth(verdict)
-        return info.value in sub.value.__mro__
+        return info.value in (sub.value.__mro__ or ())
     return issubclass(sub.value, info.value)
 
 
@@ -1030,10 +1030,10 @@ class SuperVariable(VariableTracker):
         """(class whose MRO is searched, object to bind to, tracker of that class)."""
         cls = self.cls_vt.realize().value  # type: ignore[attr-defined]
         obj = self.obj_vt.realize()
-        if isinstance(obj, ClassVariable) and cls in obj.value.__mro__:
+        if isinstance(obj, ClassVariable) and cls in (obj.value.__mro__ or ()):
             return obj.value, None, obj
         kind = obj.python_type()
-        if cls not in kind.__mro__:
+        if cls not in (kind.__mro__ or ()):
             tx.raise_exception(TypeError, "super(type, obj): obj must be an instance or subtype of type")
         return kind, obj, obj.class_vt(tx)
 

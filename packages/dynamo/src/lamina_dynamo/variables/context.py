@@ -352,7 +352,7 @@ _CLASSES: dict[Any, type[ContextVariable]] = {
 
 
 def _is_context_class(value: Any) -> bool:
-    return isinstance(value, type) and value in _CLASSES
+    return issubclass(type(value), type) and value in _CLASSES
 
 
 class ContextClassVariable(VariableTracker):
@@ -444,7 +444,7 @@ def wrap_inference_mode(tx: Any, value: Any, source: Any) -> VariableTracker:
     return InferenceModeVariable(torch.inference_mode, [mode], {}, source, value)
 
 
-@wraps_if(lambda v: isinstance(v, torch.autocast), priority=60)
+@wraps_if(lambda v: issubclass(type(v), torch.autocast), priority=60)
 def wrap_autocast(tx: Any, value: Any, source: Any) -> VariableTracker:
     if type(value) not in _CLASSES:
         raise GraphBreak("context_manager", type=type(value).__name__)
@@ -491,6 +491,11 @@ def leave_state(output: Any, cg: Any) -> None:
             now = context.mode()
         elif isinstance(context, InferenceModeVariable):
             now = not context.mode()
+    for mode in output.function_modes:
+        cg.push_function(torch._C._push_on_torch_function_stack)
+        cg(mode)
+        cg.call_function(1)
+        cg.pop()
     if now != final_grad:
         cg.push_function(private.set_grad_enabled)
         cg.load_const(final_grad)

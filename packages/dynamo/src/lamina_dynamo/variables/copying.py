@@ -145,7 +145,7 @@ def python_slots(cls: type) -> list[Any]:
     """Descriptors of the `__slots__` entries of a class and its bases."""
     return [
         value
-        for klass in cls.__mro__
+        for klass in (cls.__mro__ or ())
         if klass.__flags__ & (1 << 9)
         for value in klass.__dict__.values()
         if type(value) is types.MemberDescriptorType and value.__objclass__ is klass

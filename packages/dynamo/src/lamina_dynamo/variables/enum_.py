@@ -77,7 +77,7 @@ def _redefines(member: enum.Enum, name: str) -> bool:
     return False
 
 
-@wraps_if(lambda v: isinstance(v, enum.Enum), priority=30)
+@wraps_if(lambda v: issubclass(type(v), enum.Enum), priority=30)
 def wrap_enum(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)

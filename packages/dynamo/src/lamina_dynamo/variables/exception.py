@@ -401,7 +401,7 @@ def wrap_exception(tx: Any, value: BaseException, source: Any) -> VariableTracke
 def _register() -> None:
     from .builder import wraps_if
 
-    wraps_if(lambda v: isinstance(v, BaseException), priority=-10)(wrap_exception)
+    wraps_if(lambda v: issubclass(type(v), BaseException), priority=-10)(wrap_exception)
 
 
 _register()

@@ -963,7 +963,7 @@ class PyModuleVariable(VariableTracker):
         self.attrs: dict[str, Any] = {}
 
     def describe(self) -> str:
-        return f"module {self.value.__name__}"
+        return f"module {self.value.__dict__.get('__name__')}"
 
     def python_type(self) -> type:
         return type(self.value)
@@ -1020,8 +1020,8 @@ class PyModuleVariable(VariableTracker):
         raise_attribute_error(tx, self, name)
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
-        if self.value.__name__ in ("sys", "builtins", "os") or type(self.value) is not types.ModuleType:
-            tx.graph_break("side_effect", module=self.value.__name__, attribute=name)
+        if self.value.__dict__.get("__name__") in ("sys", "builtins", "os") or type(self.value) is not types.ModuleType:
+            tx.graph_break("side_effect", module=self.value.__dict__.get("__name__"), attribute=name)
         tx.output.side_effects.store_global_of(self.value.__dict__, name, value, self)
 
     def del_attr(self, tx: Any, name: str) -> None:
@@ -1032,14 +1032,16 @@ class PyModuleVariable(VariableTracker):
         codegen.load_global_alias("module", self.value)
 
 
-@wraps_if(lambda v: isinstance(v, types.ModuleType), priority=30)
+@wraps_if(lambda v: issubclass(type(v), types.ModuleType), priority=30)
 def wrap_module_of_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
     return wrap_module(tx, value, source)
 
 
 @wraps_type(types.ModuleType)
-@wraps_if(lambda v: isinstance(v, types.ModuleType), priority=12)
+@wraps_if(lambda v: issubclass(type(v), types.ModuleType), priority=12)
 def wrap_module(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if type(value).__getattribute__ is not types.ModuleType.__getattribute__:
+        tx.graph_break("unknown_object", type=type(value).__name__)
     if source is not None:
         tx.output.guard(source, "ID", value)
     return PyModuleVariable(value, source)

@@ -184,7 +184,7 @@ def _class_attribute(tx: Any, module: ModuleVariable, found: Any) -> VariableTra
     return tx.wrap(found.real, None if cls_source is None else ClassAttrSource(cls_source, found.name))
 
 
-@wraps_if(lambda v: isinstance(v, torch.nn.Module), priority=15)
+@wraps_if(lambda v: issubclass(type(v), torch.nn.Module), priority=15)
 def wrap_module(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))

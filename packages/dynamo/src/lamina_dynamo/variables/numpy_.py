@@ -19,7 +19,7 @@ _FOLDED_NAMES = ("prod", "sum", "round", "clip", "mean", "max", "min", "isclose"
 
 def is_numpy_number(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in _NUMBER_KINDS
+    return numpy is not None and issubclass(type(value), numpy.generic) and value.dtype.kind in _NUMBER_KINDS
 
 
 def is_numpy_number_type(value: type) -> bool:

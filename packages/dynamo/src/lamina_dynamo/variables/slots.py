@@ -199,7 +199,7 @@ def _object_dir(tx: Any, obj: VariableTracker) -> VariableTracker:
     from .container import ListVariable
 
     names = set(dir(obj.python_type()))
-    for klass in obj.python_type().__mro__:
+    for klass in obj.python_type().__mro__ or ():
         overlay = tx.output.side_effects.class_attrs.get(klass)
         if overlay:
             names |= set(overlay)

@@ -378,9 +378,9 @@ _CONSTANT_OBJECT_TYPES = (
 
 def _is_constant_object(value: Any) -> bool:
     t = type(value)
-    if isinstance(value, type):
+    if issubclass(t, type):
         return False
-    if t in _CONSTANT_OBJECT_TYPES or isinstance(value, typing.TypeVar):
+    if t in _CONSTANT_OBJECT_TYPES or issubclass(type(value), typing.TypeVar):
         return True
     return t.__module__ == "typing" or t.__module__ in (
         "datetime",
@@ -587,7 +587,7 @@ class LogMethodVariable(VariableTracker):
         codegen.load_attr(self.name)
 
 
-@wraps_if(lambda v: isinstance(v, logging.Logger), priority=5)
+@wraps_if(lambda v: issubclass(type(v), logging.Logger), priority=5)
 def wrap_logger(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)
@@ -786,7 +786,7 @@ class LockMethodVariable(VariableTracker):
         codegen.load_attr(self.name)
 
 
-@wraps_if(lambda v: isinstance(v, threading.local), priority=5)
+@wraps_if(lambda v: issubclass(type(v), threading.local), priority=5)
 def wrap_thread_local(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)

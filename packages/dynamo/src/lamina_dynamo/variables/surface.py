@@ -94,7 +94,7 @@ class DisabledVariable(TorchFunctionVariable):
         )
 
 
-@wraps_if(lambda v: isinstance(v, _eval_frame.Wrapper), priority=200)
+@wraps_if(lambda v: issubclass(type(v), _eval_frame.Wrapper), priority=200)
 def wrap_wrapper(tx: Any, value: Any, source: Any) -> VariableTracker:
     """A compiled callable is followed as its original: it is being compiled already."""
     if source is not None:

@@ -60,6 +60,12 @@ class TensorVariable(VariableTracker):
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if self.attrs is not None and name in self.attrs:
             return self.attrs[name]
+        if tx.output.overrides:
+            from .torch_function import intercept_attribute
+
+            taken = intercept_attribute(tx, self, name)
+            if taken is not None:
+                return taken
         reader = METADATA.get(name)
         if reader is not None:
             return reader(tx, self)
@@ -147,6 +153,12 @@ class TensorVariable(VariableTracker):
     def call_method(
         self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
+        if tx.output.overrides:
+            from .torch_function import intercept_method
+
+            taken = intercept_method(tx, self, name, args, kwargs)
+            if taken is not None:
+                return taken
         handler = METHODS.get(name)
         if handler is not None:
             return handler(tx, self, args, kwargs)
@@ -693,7 +705,7 @@ def wrap_tensor(tx: Any, value: Any, source: Any) -> VariableTracker:
 wraps_type(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)(wrap_tensor)
 
 
-@wraps_if(lambda v: isinstance(v, torch.Tensor), priority=20)
+@wraps_if(lambda v: issubclass(type(v), torch.Tensor), priority=20)
 def wrap_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
     kind = type(value)
     if (
@@ -702,4 +714,8 @@ def wrap_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
     ):
         if kind.__module__.startswith("torch.nn.parameter") and not kind.__name__.startswith("Uninitialized"):
             return wrap_tensor(tx, value, source)
+    from .torch_function import is_followed, wrap_subclass_tensor
+
+    if is_followed(kind):
+        return wrap_subclass_tensor(tx, value, source)
     raise GraphBreak("tensor_subclass", type=kind.__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from .base import VariableTracker
 from .builder import wraps_type
 from .builtin import CONSTRUCTORS
 from .constant import ConstantVariable
+from .user_object import UserObjectVariable
 
 Handler = Callable[[Any, list[VariableTracker], dict[str, VariableTracker]], VariableTracker]
 HANDLERS: dict[Any, Handler] = {}
@@ -62,6 +64,12 @@ class TorchFunctionVariable(VariableTracker):
 
         return ConstantKey(self.value)
 
+    def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
+        other = other.realize()
+        if op in (operator.eq, operator.ne) and isinstance(other, TorchFunctionVariable):
+            return tx.const(op(self.value, other.value))
+        return super().binary_op(tx, op, other, reflected)
+
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if not hasattr(self.value, name):
             tx.raise_exception(AttributeError, f"'{self.python_type().__name__}' object has no attribute '{name}'")
@@ -88,6 +96,12 @@ class TorchFunctionVariable(VariableTracker):
         args = [a.realize() for a in args]
         if kwargs:
             kwargs = {k: a.realize() for k, a in kwargs.items()}
+        if tx.output.overrides or any([type(a) is UserObjectVariable for a in args]):
+            from .torch_function import intercept
+
+            taken = intercept(tx, self, args, kwargs)
+            if taken is not None:
+                return taken
         handler = HANDLERS.get(value)
         if handler is not None:
             return handler(tx, args, kwargs)
@@ -96,6 +110,9 @@ class TorchFunctionVariable(VariableTracker):
         if not trace_policy.is_allowed_c_function(value) and not has_tensor(args, kwargs):
             raise GraphBreak("torch_unsupported", function=trace_policy.qualified_name(value))
         if isinstance(value, types.FunctionType):
+            method = _tensor_methods.get(value)
+            if method is not None and args and has_tensor(args[:1], {}):
+                return args[0].call_method(tx, method, args[1:], kwargs)
             return call_or_inline(tx, value, self.source, args, kwargs)
         return tx.output.create_call("call_function", value, args, kwargs)
 
@@ -115,6 +132,8 @@ def call_or_inline(
         return tx.inline(UserFunctionVariable(fn, source), args, kwargs)
 
 
+# Methods of tensors that are Python functions.
+_tensor_methods = {f: name for name, f in vars(torch.Tensor).items() if isinstance(f, types.FunctionType)}
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -295,12 +314,6 @@ handles(
     torch._C._get_tracing_state,
     torch.compiler.is_exporting,
     getattr(sys.modules.get("torch.onnx"), "is_in_onnx_export", None),
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
     getattr(torch._C, "_is_tracing", None),
     getattr(torch._jit_internal, "is_tracing", None),
 )(_false)
@@ -340,8 +353,6 @@ def _check(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTrack
 
 @handles(torch._check_is_size)
 def _check_is_size(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-    import operator
-
     number = args[0]
     if not getattr(number, "is_symbolic_number", False):
         return tx.const(None)

@@ -150,7 +150,7 @@ class ClassVariable(VariableTracker):
         if name == "__class__":
             return self.class_vt(tx)
         if name == "__mro__":
-            return TupleVariable([class_vt_of(tx, c) for c in self.value.__mro__])
+            return TupleVariable([class_vt_of(tx, c) for c in (self.value.__mro__ or ())])
         if name == "__bases__":
             return TupleVariable([class_vt_of(tx, c) for c in self.value.__bases__])
         if name == "__base__":
@@ -344,7 +344,7 @@ def class_vt_of(tx: Any, cls: type) -> VariableTracker:
     return made if made is not None else tx.wrap(cls, None)
 
 
-@wraps_if(lambda v: isinstance(v, type), priority=-50)
+@wraps_if(lambda v: issubclass(type(v), type), priority=-50)
 def wrap_class(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)
@@ -520,7 +520,7 @@ def new_quiet_class(kind: type, name: str, bases: tuple[Any, ...], namespace: di
         return type.__new__(kind, name, bases, namespace)
     layout = object
     for base in bases:
-        for klass in base.__mro__:
+        for klass in (base.__mro__ or ()):
             if not klass.__flags__ & (1 << 9) and klass is not object:
                 layout = klass
                 break
@@ -746,13 +746,16 @@ def _type_subclasscheck(tx: Any, cls: VariableTracker, sub: VariableTracker) -> 
     sub = sub.realize()
     if not isinstance(sub, ClassVariable):
         tx.raise_exception(TypeError, "issubclass() arg 1 must be a class")
-    return tx.const(cls.value in sub.value.__mro__)  # type: ignore[attr-defined]
+    return tx.const(cls.value in (sub.value.__mro__ or ()))  # type: ignore[attr-defined]
 
 
 def _type_mro(tx: Any, cls: VariableTracker) -> VariableTracker:
     from .container import ListVariable
 
-    return ListVariable([class_vt_of(tx, c) for c in cls.value.__mro__])  # type: ignore[attr-defined]
+    mro = cls.value.__mro__  # type: ignore[attr-defined]
+    if mro is None:  # a metaclass' own mro() runs
+        tx.graph_break("class_statement", method="mro")
+    return ListVariable([class_vt_of(tx, c) for c in mro])  # type: ignore[attr-defined]
 
 
 def _type_subclasses(tx: Any, cls: VariableTracker) -> VariableTracker:
@@ -770,7 +773,7 @@ def _type_dir(tx: Any, cls: VariableTracker) -> VariableTracker:
     from .container import ListVariable
 
     names = set(dir(cls.value))  # type: ignore[attr-defined]
-    for klass in cls.value.__mro__:  # type: ignore[attr-defined]
+    for klass in (cls.value.__mro__ or ()):  # type: ignore[attr-defined]
         names |= set(tx.output.side_effects.class_attrs.get(klass, ()))
     return ListVariable([tx.const(n) for n in sorted(names)])
 

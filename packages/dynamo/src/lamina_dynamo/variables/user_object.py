@@ -17,7 +17,7 @@ def real_instance_dict(value: Any) -> dict[str, Any] | None:
     cls = type(value)
     if not cls.__dictoffset__:
         return None
-    for klass in cls.__mro__:
+    for klass in (cls.__mro__ or ()):
         descriptor = klass.__dict__.get("__dict__")
         if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             try:
@@ -194,6 +194,8 @@ class UserObjectVariable(VariableTracker):
     def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
         if name == "__dict__":
             new = value.realize()
+            if not hasattr(new, "pairs"):  # a dict of a subclass, or no dict at all
+                tx.graph_break("side_effect", operation="__dict__ assignment")
             mine = self.instance_dict(tx)
             for old in list(self.attr_names(tx)):
                 self.store_attr(tx, old, DELETED)
@@ -348,7 +350,7 @@ def has_slots(cls: type) -> bool:
     """Whether a class or a base has `__slots__` entries of its own."""
     return any(
         type(v) is types.MemberDescriptorType
-        for klass in cls.__mro__
+        for klass in (cls.__mro__ or ())
         if klass.__flags__ & HEAP_TYPE
         for v in klass.__dict__.values()
     )
@@ -399,7 +401,7 @@ def delete_from_instance(obj: Any, name: str) -> None:
 
 def solid_builtin_base(cls: type) -> type:
     """The builtin class whose C layout instances of `cls` have: object, list, dict, BaseException, ..."""
-    for klass in cls.__mro__:
+    for klass in (cls.__mro__ or ()):
         if not klass.__flags__ & HEAP_TYPE:
             return klass
     return object
@@ -408,7 +410,7 @@ def solid_builtin_base(cls: type) -> type:
 def solid_new_base(cls: type) -> type:
     """The class whose C `__new__` makes instances of `cls`."""
     found = None
-    for klass in cls.__mro__:
+    for klass in (cls.__mro__ or ()):
         if "__new__" in klass.__dict__ and isinstance(klass.__dict__["__new__"], types.BuiltinFunctionType):
             found = klass
             break
@@ -439,7 +441,7 @@ def wrap_user_object(tx: Any, value: Any, source: Any) -> VariableTracker:
 
 def has_foreign_layout(cls: type) -> bool:
     """Whether a C extension's heap type is among the bases (its state is invisible to attribute tracking)."""
-    for klass in cls.__mro__:
+    for klass in (cls.__mro__ or ()):
         if klass is object or not klass.__flags__ & HEAP_TYPE:
             continue
         new = klass.__dict__.get("__new__")
