@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from .errors import AotError, DataDependentError, TraceError, UnsupportedError
 from .floats import NEEDS_NUMBER
 from .regions import Region
+from .trace.attention import scaled_dot_product_attention
 
 # Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
 OBJECT_METHODS = frozenset(
@@ -239,4 +240,5 @@ _FUNCTIONS: dict[Any, Callable] = {
     checkpoint: _run_checkpoint,
     torch.ops.aten.sym_size.int: _sym_size,
     torch.nn.functional.one_hot: _one_hot,
+    torch.nn.functional.scaled_dot_product_attention: scaled_dot_product_attention,
 }

@@ -21,6 +21,7 @@ from .graph import GraphLowering
 from .input_check import CheckedGraph
 from .ir.program import ExternCall, GraphProgram
 from .observe import is_active, report
+from .pad_matmul import pad_matrix_products
 from .scheduler.fusion import Refusal
 from .scheduler.plan import schedule
 
@@ -183,13 +184,16 @@ def _compile(
     name: str,
     timings: dict[str, float],
 ) -> CompiledGraph:
-    chosen, reason = choose_target(target, _device_of(gm, example_inputs))
+    device = _device_of(gm, example_inputs)
+    chosen, reason = choose_target(target, device)
     if reason is not None:
         report("fallback", reason)
     collecting = gc.isenabled()
     gc.disable()  # many small objects live until the end: collections in between only cost time
     try:
         start = perf_counter()
+        if device == "cuda":
+            gm = pad_matrix_products(gm)
         lowered = GraphLowering(gm, config, chosen.can_lower, example_inputs).run()
         timings["lower"] = perf_counter() - start
         start = perf_counter()

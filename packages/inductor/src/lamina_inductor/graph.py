@@ -328,6 +328,7 @@ class GraphLowering:
         self._count_uses()
         if self.input_layouts is None:  # the results of a region lie as eager's
             self.layouts = choose_layouts(self.gm.graph)
+        self.device = self._main_device()
         for node in self.gm.graph.nodes:
             self.node = node
             visit = self._visitors.get(node.op)
@@ -346,6 +347,19 @@ class GraphLowering:
                 ) from error
         self.node = None
         return self
+
+    def _main_device(self) -> torch.device:
+        """Where the kernels run: the first device in the graph that is not the CPU. Calls on other devices' tensors stay
+        externs."""
+        for node in self.gm.graph.nodes:
+            val = node.meta.get("val")
+            for v in val if isinstance(val, (tuple, list)) else (val,):
+                if is_tensor(v) and v.device.type not in ("cpu", "meta"):
+                    return v.device
+        for v in self.example_inputs or ():
+            if is_tensor(v) and v.device.type not in ("cpu", "meta"):
+                return v.device
+        return torch.device("cpu")
 
     def _count_uses(self) -> None:
         """How many computations read each node, looking through views."""
@@ -371,8 +385,6 @@ class GraphLowering:
                 for d, e in enumerate(dims):
                     if e.op == "sym":
                         self.bindings.setdefault(e.args[0], (k, what, d))
-            if val.device.type != "cpu":
-                self.device = val.device
             name = f"in{k}"
             given = node.meta.get("physical_stride")
             stride = meta.stride if given is None else self.exprs(given)
@@ -483,7 +495,7 @@ class GraphLowering:
             elif isinstance(v, (TensorValue, ResultMeta)):
                 if v.dtype not in SUPPORTED:
                     return f"dtype {v.dtype}"
-                if v.device.type != self.device.type and v.shape:
+                if v.device.type != self.device.type:
                     return f"device {v.device}"
         return None
 

@@ -26,6 +26,7 @@ from .tables import Table, decomposition_table, extern_prim
 from .value import Value
 
 _COPIED = ("stack_trace", "nn_module_stack", "seq_nr", "partitioner_tag", "recompute", "desc")
+_COPIES = ("aten._to_copy.default",)  # across devices it is what it says
 _getitem = operator.getitem
 restride = _P["restride"]
 
@@ -70,6 +71,7 @@ class _Run:
         self.kept: dict[str, str] = {}
         self.strict = current().strict
         self.regions: dict[Any, Any] = {}
+        self.mixed = self.is_mixed()
 
     # -- recording
     # ---------------------------------------------------------------------------------------------------------
@@ -115,6 +117,9 @@ class _Run:
         fn = self.table.find(target)
         if fn is None:
             return self.extern(node, args, kwargs)
+        given = args, kwargs
+        if self.mixed:
+            args, kwargs = self.on_one_device(node, args, kwargs)
         try:
             got = fn(*args, **kwargs)
             if got is not NotImplemented:
@@ -130,7 +135,50 @@ class _Run:
         if observe.LISTENERS:
             observe.emit("kept", {"op": str(target), "reason": reason})
         self.kept[str(target)] = reason
-        return self.extern(node, args, kwargs)
+        return self.extern(node, *given)
+
+    # -- devices
+    # -----------------------------------------------------------------------------------------------------------
+
+    def is_mixed(self) -> bool:
+        """True if the graph has tensors on the CPU and on another device."""
+        found = set()
+        for node in self.gm.graph.nodes:
+            val = node.meta.get("val")
+            for v in val if isinstance(val, (tuple, list)) else (val,):
+                device = getattr(v, "device", None)
+                if device is not None:
+                    found.add(device.type == "cpu")
+        return len(found) > 1
+
+    def on_one_device(self, node: fx.Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Eager takes 0-dim CPU tensors beside tensors of a device as numbers: prims get them on that device."""
+        val = node.meta.get("val")
+        device = getattr(val[0] if isinstance(val, (tuple, list)) and val else val, "device", None)
+        if device is None or device.type == "cpu" or str(node.target) in _COPIES:
+            return args, kwargs
+
+        def move(x: Any) -> Any:
+            if type(x) is Value:
+                return self.moved(x, device) if x.device.type == "cpu" and not x.shape else x
+            if type(x) is list or type(x) is tuple:
+                return type(x)([move(y) for y in x])
+            return x
+
+        return tuple([move(a) for a in args]), {k: move(v) for k, v in kwargs.items()}
+
+    def moved(self, x: Value, device: torch.device) -> Value:
+        """A 0-dim CPU value on `device`: made there if it is a constant, else copied (once)."""
+        row = x.row
+        if getattr(row.target, "name", "") == "full":
+            return _P["full"]((), row.args[1], x.dtype, device)
+        key = ("moved", id(x), device)
+        found = self.recorder.seen.get(key)
+        if found is None:
+            meta = TensorMeta((), (), x.dtype, device)
+            to_copy = torch.ops.aten._to_copy.default
+            found = self.recorder.add(to_copy, (x,), {"device": device}, meta, False, key)
+        return found
 
     def region(self, target: Any) -> Any:
         """A called graph with its own graph rewritten, once for all its calls."""

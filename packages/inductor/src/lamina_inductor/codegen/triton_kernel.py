@@ -159,6 +159,7 @@ class Emitter:
         self.checks = False
         self.unmasked: set[str] = set()
         self.loaded: dict[tuple, str] = {}
+        self.pending: dict[Op, list[str]] = {}  # values of running softmaxes that are not yet added
 
     def write(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -408,11 +409,7 @@ class Emitter:
         accs = self.accumulators(op)
         v = self._masked_value(op, accs[0][1], accs[0][2])
         if kind == "softmax_stats":
-            m = self.fresh(f"lm.maximum({name}_0, {v})")
-            safe = self.fresh(f"tl.where({m} == float('-inf'), 0.0, {m})")
-            # the hardware's exponential: its error grows with distance from the maximum, where terms no longer count
-            self.write(f"{name}_1 = {name}_1 * tl.exp({name}_0 - {safe}) + tl.exp({v} - {safe})")
-            self.write(f"{name}_0 = {m}")
+            self.pending.setdefault(op, []).append(v)
         elif len(accs) == 2:
             index = self._masked_index(op)
             self.write(f"{name}_0, {name}_1 = lm.{COMBINE[kind]}({name}_0, {name}_1, {v}, {index})")
@@ -420,6 +417,20 @@ class Emitter:
             self.write(f"{name} = {name} + {v}")
         else:
             self.write(f"{name} = lm.{self.combine_name(kind, op.dtype)}({name}, {v})")
+
+    def merge_stats(self) -> None:
+        """Add the values that were read for each running softmax: the sum so far is rescaled once for all of them."""
+        for op, values in self.pending.items():
+            name = self.kept[op]
+            m = f"{name}_0"
+            for v in values:
+                m = self.fresh(f"lm.maximum({m}, {v})")
+            safe = self.fresh(f"tl.where({m} == float('-inf'), 0.0, {m})")
+            # the hardware's exponential: its error grows with distance from the maximum, where terms no longer count
+            terms = " + ".join(f"tl.exp({v} - {safe})" for v in values)
+            self.write(f"{name}_1 = {name}_1 * tl.exp({name}_0 - {safe}) + ({terms})")
+            self.write(f"{name}_0 = {m}")
+        self.pending = {}
 
     def _masked_index(self, op: Op) -> str:
         index = self.full(f"{self.value(op.args[2])}.to(tl.int64)")
@@ -823,15 +834,15 @@ def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: b
     e.unmasked.discard("r")
     if divides:
         e.unmasked.add("r")
-    e.write(f"for roffset in range({start}, {end}, RBLOCK):")
-    e.depth += 1
-    e.write("rindex = roffset + rlocal" + (".to(tl.int64)" if e.wide else ""))
-    if not divides:
-        e.write(f"rmask = rindex < {end}")
-    e.body(phase, "loop")
-    if not phase.ops:
-        e.write("pass")
-    e.depth -= 1
+    unroll = stats_unroll(phase, axis)
+    if unroll > 1:  # whole steps without masks first
+        full = f"{start} + ({end} - {start}) // ({unroll} * RBLOCK) * ({unroll} * RBLOCK)"
+        e.write(f"rfull = {full}")
+        e.unmasked.add("r")
+        _steps(e, phase, start, "rfull", unroll)
+        e.unmasked.discard("r")
+        start, divides = "rfull", False
+    _steps(e, phase, start, end, 1, None if divides else end)
     kept_items = [op for op in phase.ops if op.name == "item"]
     for op in phase.ops:
         if op.name == "reduction":
@@ -841,6 +852,34 @@ def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: b
             e.kept[op] = f"{e.kept[op.args[0]]}_{op.args[1]}"
     e.local = {}
     e.loaded = {}
+
+
+def _steps(e: Emitter, phase: Phase, start: str, end: str, unroll: int, limit: str | None = None) -> None:
+    """The loop itself: `unroll` blocks a step, with a mask where a block may pass `limit`."""
+    e.write(f"for roffset in range({start}, {end}, " + ("RBLOCK):" if unroll == 1 else f"{unroll} * RBLOCK):"))
+    e.depth += 1
+    for k in range(unroll):
+        e.local, e.loaded = {}, {}
+        ahead = f" + {k} * RBLOCK" if k else ""
+        e.write(f"rindex = roffset{ahead} + rlocal" + (".to(tl.int64)" if e.wide else ""))
+        if limit is not None:
+            e.write(f"rmask = rindex < {limit}")
+        e.body(phase, "loop")
+    e.merge_stats()
+    if not phase.ops:
+        e.write("pass")
+    e.depth -= 1
+
+
+STATS_UNROLL = 4  # blocks of a running softmax that share one rescaling of the sum
+
+
+def stats_unroll(phase: Phase, axis: Axis) -> int:
+    """How many blocks a step of this loop takes: several where a running softmax is all that lasts of it."""
+    lasting = [op for op in phase.ops if op.name in ("store", "scan", "check", "reduction", "indirect")]
+    if not lasting or not all(op.name == "reduction" and op.args[1] == "softmax_stats" for op in lasting):
+        return 1
+    return STATS_UNROLL if axis.static is not None and axis.static >= 1 << 14 else 1
 
 
 def persistent_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, int]]:

@@ -42,7 +42,7 @@ def _pad(g: Any, x: TensorValue, value: Any, low: Sequence[Any], high: Sequence[
         raise LoweringError(f"padding with {value!r}")
     low = g.exprs(low)
     high = g.exprs(high)
-    if x.weight()[0] > g.config.broadcast_ops:
+    if x.weight()[0] > g.config.broadcast_ops and g.device.type == "cpu":
         g.realize(x)
 
     def inner(b: Builder, index: Index) -> Op:
