@@ -76,8 +76,19 @@ def cpu_prefers(x: Any, weight: Any, groups: int) -> bool:
     return taps == 1 or weight.shape[0] * weight.shape[1] * taps <= 4 * moved
 
 
-PREFERS: dict[str, Callable[[Any, Any, int], bool]] = {"cpu": cpu_prefers}
+def cuda_prefers(x: Any, weight: Any, groups: int) -> bool:
+    """cuDNN's matrix-unit kernels read rows of channels and turn everything else round at each call; its kernels for
+    groups do so in half precision only."""
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return True
+    return x.dtype is torch.float32 and groups == 1
+
+
+PREFERS: dict[str, Callable[[Any, Any, int], bool]] = {"cpu": cpu_prefers, "cuda": cuda_prefers}
 """Device -> does a convolution of (input, weight, groups) gain from channels-last."""
+
+WEIGHTS = {"cuda": {"convolution": 1, "convolution_backward": 2}}
+"""Device -> extern -> position of the weights, where these have to be channels-last, too (cuDNN: or it copies them)."""
 
 
 def prefers_channels_last(x: Any, weight: Any, groups: int) -> bool:
@@ -215,7 +226,10 @@ class _Chooser:
         return self._is_last(first) and shapes_fit and _val(first).shape[1] > 1
 
     def _mark_extern(self, node: Node, row: _Extern) -> None:
-        self.externs[node] = row.arguments
+        places = row.arguments
+        first = _val(node.args[places[0]])
+        weights = WEIGHTS.get(first.device.type, {}).get(_name(node))
+        self.externs[node] = places if weights is None else (*places, weights)
         val = node.meta.get("val")
         if isinstance(val, (tuple, list)):
             self.results[node] = {k: a for k, a in row.results if k < len(val) and val[k] is not None}
@@ -259,11 +273,11 @@ class _Chooser:
         gain = cost = 0.0
         for node, places in self.externs.items():
             row = EXTERNS[_name(node)]
-            moved = sum(_size(_val(node.args[k])) for k in places if _val(node.args[k]) is not None)
+            moved = sum(_size(_val(node.args[k])) for k in row.arguments if _val(node.args[k]) is not None)
             val = node.meta.get("val")
             first = val[0] if isinstance(val, (tuple, list)) else val
             moved += _size(first) if first is not None and _name(node) == "convolution" else 0
-            gain += row.gain * moved / len(places)
+            gain += row.gain * moved / len(row.arguments)
             cost += sum(_size(_val(a)) for k in places if not self._is_last(a := node.args[k]) and self._turns(a))
         outs = self.output.args[0]
         for k, o in enumerate(outs if isinstance(outs, (tuple, list)) else (outs,)):

@@ -32,6 +32,11 @@ def _softmax(t: Tracer, x):
     return t.call(aten._softmax.default, x, -1, False)
 
 
+def _log_softmax(t: Tracer, x):
+    """The statistics alone: what cross entropy needs of a long row."""
+    return t.call(aten.logsumexp.default, x, [-1])
+
+
 def _layer_norm(t: Tracer, x, w, b):
     return t.call(aten.native_layer_norm.default, x, [x.shape[-1]], w, b, 1e-5)[0]
 
@@ -82,6 +87,9 @@ PROGRAMS = {
     "cumsum": ("persistent", [_normal(33, 100)], _one((aten.cumsum.default, 1))),
     "long_cumsum": ("looped", [_normal(3, 10000)], _one((aten.cumsum.default, 1))),
     "variance": ("persistent", [_normal(33, 100)], _one((aten.var.correction, [1]))),
+    "column_variance": ("split", [_normal(1030, 70)], _one((aten.var.correction, [0]))),
+    "split_variance": ("split", [_normal(3, 30001)], _one((aten.var.correction, [1]))),
+    "log_softmax": ("split", [_normal(3, 70003)], _log_softmax),
     "floor_division": ("pointwise", [_whole(-50, 50, 99), _whole(1, 9, 99)], _one((aten.floor_divide.default,))),
     "wraps": ("pointwise", [_whole(-100, 100, 77, dtype=torch.int8), _whole(-100, 100, 77, dtype=torch.int8)],
               _one((aten.mul.Tensor,))),

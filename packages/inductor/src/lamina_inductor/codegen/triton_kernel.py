@@ -160,6 +160,7 @@ class Emitter:
         self.unmasked: set[str] = set()
         self.loaded: dict[tuple, str] = {}
         self.pending: dict[Op, list[str]] = {}  # values of running softmaxes that are not yet added
+        self.step: str | None = None  # one over the number of this step, in loops where that is a scalar
 
     def write(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -398,6 +399,11 @@ class Emitter:
         if kind == "welford":
             v = self.fresh(self.full(self.value(op.args[0])))
             cond = self.mask(frozenset({"r"}))
+            if cond is None and self.step is not None:  # every element of the block has taken part equally often
+                d = self.fresh(f"{v} - {name}_0")
+                self.write(f"{name}_0 = {name}_0 + {d} * {self.step}")
+                self.write(f"{name}_1 = {name}_1 + {d} * ({v} - {name}_0)")
+                return
             take = (lambda new, old: f"tl.where({cond}, {new}, {old})") if cond else (lambda new, old: new)
             n = self.fresh(f"{name}_2 + 1.0")
             d = self.fresh(f"{v} - {name}_0")
@@ -443,7 +449,10 @@ class Emitter:
         out = f"r{self.counter}"
         self.counter += 1
         if kind == "welford":
-            self.write(f"{out}_0, {out}_1, {out}_2 = tl.reduce(({name}_0, {name}_1, {name}_2), 1, lm.welford)")
+            self.write(f"{out}_2 = tl.sum({name}_2, 1)")
+            self.write(f"{out}_0 = tl.sum({name}_0 * {name}_2, 1) / tl.where({out}_2 == 0.0, 1.0, {out}_2)")
+            d = self.fresh(f"{name}_0 - {out}_0[:, None]")
+            self.write(f"{out}_1 = tl.sum({name}_1 + {d} * {d} * {name}_2, 1)")
             parts = 3
         elif kind == "softmax_stats":
             self.write(f"{out}_0 = tl.reduce({name}_0, 1, lm.maximum)")
@@ -685,8 +694,10 @@ def can_split(spec: KernelSpec, axis: Axis) -> bool:
     length = product(v.size for v in inner[0].loops)
     if not (length.is_const and axis.size.is_const):
         return False
-    rows = int(axis.size) if inner_contiguous(spec) else -(-int(axis.size) // 64)
-    return rows < 2 * MULTIPROCESSORS and int(length) >= 2048 and int(length) * max(int(axis.size), 1) >= 1 << 16
+    along = inner_contiguous(spec)
+    rows = int(axis.size) if along else -(-int(axis.size) // 64)
+    long = int(length) >= (2048 if along else 256)
+    return rows < 2 * MULTIPROCESSORS and long and int(length) * max(int(axis.size), 1) >= 1 << 16
 
 
 def _parameters(spec: KernelSpec) -> list[Parameter]:
@@ -835,14 +846,23 @@ def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: b
     if divides:
         e.unmasked.add("r")
     unroll = stats_unroll(phase, axis)
-    if unroll > 1:  # whole steps without masks first
-        full = f"{start} + ({end} - {start}) // ({unroll} * RBLOCK) * ({unroll} * RBLOCK)"
-        e.write(f"rfull = {full}")
+    counted = [op for op in phase.ops if op.name == "reduction" and op.args[1] == "welford"]
+    if unroll > 1 or counted:  # whole steps without masks first
+        length = end if start == "0" else f"tl.maximum({end} - {start}, 0)"  # a part may lie behind the end
+        e.write(f"rfull = {start} + {length} // ({unroll} * RBLOCK) * ({unroll} * RBLOCK)")
         e.unmasked.add("r")
-        _steps(e, phase, start, "rfull", unroll)
-        e.unmasked.discard("r")
-        start, divides = "rfull", False
+        _steps(e, phase, start, "rfull", unroll, counted=counted)
+        if divides and unroll == 1:
+            return _close(e, phase)
+        if not divides:
+            e.unmasked.discard("r")
+        start = "rfull"
     _steps(e, phase, start, end, 1, None if divides else end)
+    _close(e, phase)
+
+
+def _close(e: Emitter, phase: Phase) -> None:
+    """What follows a loop: accumulators become values."""
     kept_items = [op for op in phase.ops if op.name == "item"]
     for op in phase.ops:
         if op.name == "reduction":
@@ -854,10 +874,15 @@ def _loop(e: Emitter, phase: Phase, axis: Axis, start: str, end: str, divides: b
     e.loaded = {}
 
 
-def _steps(e: Emitter, phase: Phase, start: str, end: str, unroll: int, limit: str | None = None) -> None:
-    """The loop itself: `unroll` blocks a step, with a mask where a block may pass `limit`."""
+def _steps(
+    e: Emitter, phase: Phase, start: str, end: str, unroll: int, limit: str | None = None, counted: list[Op] | None = None
+) -> None:
+    """The loop itself: `unroll` blocks a step, with a mask where a block may pass `limit`. `counted`: running means
+    whose number of terms is that of the steps."""
     e.write(f"for roffset in range({start}, {end}, " + ("RBLOCK):" if unroll == 1 else f"{unroll} * RBLOCK):"))
     e.depth += 1
+    if counted:
+        e.step = e.fresh(f"1.0 / ((roffset - {start}) // RBLOCK + 1)")
     for k in range(unroll):
         e.local, e.loaded = {}, {}
         ahead = f" + {k} * RBLOCK" if k else ""
@@ -869,6 +894,10 @@ def _steps(e: Emitter, phase: Phase, start: str, end: str, unroll: int, limit: s
     if not phase.ops:
         e.write("pass")
     e.depth -= 1
+    e.step = None
+    for op in counted or ():
+        shape = ", ".join(e.shape)
+        e.write(f"{e.kept[op]}_2 = tl.full([{shape}], (({end} - {start}) // RBLOCK), tl.int32).to({TL_DTYPE[op.dtype]})")
 
 
 STATS_UNROLL = 4  # blocks of a running softmax that share one rescaling of the sum

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
-from ..index import product
+from ..index import coefficient, product
 from ..ir.extern import ExternNode
 from ..ir.loops import LoopNode
 from .align import Mismatch, add_node
@@ -25,7 +25,19 @@ MAX_SIBLINGS = 3
 SMALL = 8192
 FEW_ROWS = 264  # two programs for each multiprocessor of a large GPU
 LONG_ROW = 4096
+COLUMN_BLOCK = 64  # rows that one program takes together where memory runs along them
+LONG_COLUMN = 256
 STARVES = "too few rows to keep the device busy while each is read twice"
+
+
+def walks_columns(g: Group) -> bool:
+    """True if most accesses of a group with inner loops are contiguous along an outer loop."""
+    inner = outer = 0
+    outer_names, inner_names = [v.name for v in g.outer], [v.name for v in g.inner]
+    for e in (*(e for found in g.reads.values() for e in found[:1]), *(w.index for w in g.writes.values())):
+        inner += any(coefficient(e, n) == 1 for n in inner_names)
+        outer += any(coefficient(e, n) == 1 for n in outer_names)
+    return outer > inner
 
 
 @dataclass(frozen=True)
@@ -150,7 +162,11 @@ class Fusion:
         if self.device == "cpu" or not g.inner or not any(m.level > 0 and not m.scalar for m in g.members):
             return False
         rows, length = product(v.size for v in g.outer), product(v.size for v in g.inner)
-        return rows.is_const and length.is_const and int(rows) < FEW_ROWS and int(length) >= LONG_ROW
+        if not (rows.is_const and length.is_const):
+            return False
+        if walks_columns(g):
+            return int(rows) < FEW_ROWS * COLUMN_BLOCK and int(length) >= LONG_COLUMN
+        return int(rows) < FEW_ROWS and int(length) >= LONG_ROW
 
     def _added_ancestors(self, c: int, deps: set[int]) -> int | None:
         """Bits of all groups that would come before group `c`; None if one of them comes after it."""
