@@ -206,3 +206,29 @@ def test_rows_name_prims():
     from lamina_primtorch import PRIMS
 
     assert set(EXTERNS) <= set(PRIMS)
+
+
+@pytest.mark.parametrize("dtype, groups, wanted", [
+    (torch.bfloat16, 1, True), (torch.bfloat16, 8, True), (torch.float32, 1, True), (torch.float32, 8, False),
+    (torch.float64, 1, False),
+])  # fmt: skip
+def test_convolutions_on_cuda_take_weights_in_rows_of_channels_too(dtype, groups, wanted):
+    from lamina_primtorch.prims import PRIMS
+    from lamina_primtorch.value import Value
+
+    device = torch.device("cuda", 0)
+    graph = torch.fx.Graph()
+
+    def value(*shape):
+        return Value(shape, torch.empty(shape, device="meta").stride(), dtype, device)
+
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    x.meta["val"], w.meta["val"] = value(8, 16, 20, 20), value(16, 16 // groups, 3, 3)
+    y = x
+    for _ in range(3):
+        y = graph.call_function(PRIMS["convolution"], (y, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups))
+        y.meta["val"] = value(8, 16, 20, 20)
+    graph.output((y,))
+    plan = choose_layouts(graph)
+    assert (plan is not None) == wanted
+    assert plan is None or set(plan.externs.values()) == {(0, 1)}

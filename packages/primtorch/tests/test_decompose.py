@@ -240,3 +240,47 @@ def test_a_called_graph_is_decomposed_once_for_all_its_calls(target):
     torch.testing.assert_close(out(*g.inputs)[0], gm(*g.inputs)[0])
     if target == "prims":
         lp.check_graph(out)
+
+
+def on_two_devices(op, *args, **kwargs):
+    """The prims of one call whose tensors are on a device, or on the CPU with no dimension."""
+    from lamina_primtorch.value import Value
+
+    graph = fx.Graph()
+    cuda = torch.device("cuda", 0)
+
+    def value(x):
+        return Value(tuple(x.shape), x.stride(), x.dtype, cuda if x.dim() else torch.device("cpu"))
+
+    nodes = []
+    for k, a in enumerate(args):
+        if isinstance(a, torch.Tensor):
+            nodes.append(graph.placeholder(f"a{k}"))
+            nodes[-1].meta["val"] = value(a)
+        else:
+            nodes.append(a)
+    out = graph.call_function(op, tuple(nodes), kwargs)
+    real = op(*args, **kwargs)
+    out.meta["val"] = Value(tuple(real.shape), real.stride(), real.dtype, cuda)
+    graph.output((out,))
+    return lp.decompose(fx.GraphModule({}, graph), "prims")
+
+
+@pytest.mark.parametrize(
+    "op, args",
+    [
+        (aten.mul.Tensor, (torch.ones(3, 2), torch.tensor(2.0))),
+        (aten.sub.Tensor, (torch.tensor(2.0), torch.ones(3, 2))),
+        (aten.where.self, (torch.ones(3, 2, dtype=torch.bool), torch.ones(3, 2), torch.tensor(2.0))),
+        (aten.fill.Tensor, (torch.ones(3, 2), torch.tensor(2.0))),
+        (aten.copy.default, (torch.ones(3, 2), torch.tensor(2.0))),
+        (aten.masked_fill.Tensor, (torch.ones(3, 2), torch.ones(3, 2, dtype=torch.bool), torch.tensor(2.0))),
+    ],
+)
+def test_numbers_on_the_cpu_are_moved_to_the_device(op, args):
+    gm = on_two_devices(op, *args)
+    moved = [n for n in gm.graph.nodes if str(n.target) == "aten._to_copy.default"]
+    assert len(moved) == 1 and moved[0].kwargs["device"].type == "cuda"
+    later = [n for n in gm.graph.nodes if n.op == "call_function"]
+    assert all(n.meta["val"].device.type == "cuda" for n in later)
+    assert not any("aten." in str(n.target) for n in later if n is not moved[0])

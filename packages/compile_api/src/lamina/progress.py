@@ -42,6 +42,8 @@ class Progress:
         name = str(event.name)
         if name == "kernel":
             self.kernels += 1
+        if name == "autotune":
+            self.doing = str(event.payload)
         if not isinstance(event, events.Event):
             return
         with self._lock:

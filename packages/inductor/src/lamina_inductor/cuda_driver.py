@@ -28,6 +28,17 @@ def check(code: int, what: str) -> None:
         raise TargetError(f"{what}: {text.value.decode() if text.value else code}")
 
 
+def launch(function: int, grid: tuple[int, ...], threads: int, shared: int, stream: int, values: list) -> None:
+    """Start a kernel. `grid`: programs along each of up to three dimensions; `values`: its parameters (ctypes)."""
+    x, y, z = (*grid, 1, 1)[:3]
+    if not x * y * z:
+        return
+    addresses = [ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values]
+    pointers = (ctypes.c_void_p * max(len(values), 1))(*addresses)
+    handle = (ctypes.c_void_p(function), x, y, z, threads, 1, 1, shared, ctypes.c_void_p(stream), pointers, None)
+    check(driver().cuLaunchKernel(*handle), "starting a kernel")
+
+
 class Cubin:
     """A loaded module; unloaded when the last user is gone. Every kernel function in it is found by name."""
 

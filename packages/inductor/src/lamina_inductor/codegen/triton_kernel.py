@@ -875,7 +875,13 @@ def _close(e: Emitter, phase: Phase) -> None:
 
 
 def _steps(
-    e: Emitter, phase: Phase, start: str, end: str, unroll: int, limit: str | None = None, counted: list[Op] | None = None
+    e: Emitter,
+    phase: Phase,
+    start: str,
+    end: str,
+    unroll: int,
+    limit: str | None = None,
+    counted: list[Op] | None = None,
 ) -> None:
     """The loop itself: `unroll` blocks a step, with a mask where a block may pass `limit`. `counted`: running means
     whose number of terms is that of the steps."""
@@ -897,7 +903,8 @@ def _steps(
     e.step = None
     for op in counted or ():
         shape = ", ".join(e.shape)
-        e.write(f"{e.kept[op]}_2 = tl.full([{shape}], (({end} - {start}) // RBLOCK), tl.int32).to({TL_DTYPE[op.dtype]})")
+        count = f"tl.full([{shape}], (({end} - {start}) // RBLOCK), tl.int32)"
+        e.write(f"{e.kept[op]}_2 = {count}.to({TL_DTYPE[op.dtype]})")
 
 
 STATS_UNROLL = 4  # blocks of a running softmax that share one rescaling of the sum

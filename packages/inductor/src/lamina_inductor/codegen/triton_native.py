@@ -248,6 +248,8 @@ def build_native(
     module = native(cache_dir, cxx)  # makes torch's functions visible to the wrapper
     expose_torch_cuda()
     texts = {key: module_text([k]) for key, k in kernels.items()}
+    if chosen is None and getattr(config, "max_autotune", False):
+        chosen = _measured(program, kernels, folder, arch, device)
     configs = {key: (chosen or {}).get(key, k.configs[0]) for key, k in kernels.items()}
     jobs = []
     for key, k in kernels.items():
@@ -301,6 +303,24 @@ def build_native(
     if getattr(config, "cudagraphs", False):
         return CudaGraphRunner(aligned_graph, torch.device("cuda", device))
     return aligned_graph
+
+
+def _measured(
+    program: GraphProgram, kernels: dict[str, TritonKernel], folder: pathlib.Path, arch: int, device: int
+) -> dict[str, dict]:
+    """Block sizes by measurement (or from the cache)."""
+    from .triton_autotune import Choices, DeviceMeasure, choose
+
+    pool = triton_pool.start() if len(kernels) > 1 else None
+
+    def compile_launch(kernel: TritonKernel, position: int, c: dict[str, Any]) -> Binary:
+        launch, blocks = kernel.launches[position], launch_config(kernel, position, c)
+        aligned = {p.name for p in launch.params if p.kind == "workspace"} | aligned_buffers(program, kernel)
+        return compile_binary(folder, module_text([kernel]), launch, blocks, arch, aligned, pool)
+
+    stamp = f"{triton_version()} {torch.cuda.get_device_name(device)} {arch}"
+    with torch.cuda.device(device), torch.no_grad():
+        return choose(kernels, DeviceMeasure(program, device, compile_launch), Choices(folder, stamp))
 
 
 def aligned_buffers(program: GraphProgram, kernel: TritonKernel) -> set[str]:
