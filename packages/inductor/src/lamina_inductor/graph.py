@@ -349,7 +349,7 @@ class GraphLowering:
         return self
 
     def _main_device(self) -> torch.device:
-        """Where the kernels run: the first device in the graph that is not the CPU. Calls on tensors of another one stay
+        """Where the kernels run: the first device in the graph that is not the CPU. Calls on other tensors stay
         externs."""
         for node in self.gm.graph.nodes:
             val = node.meta.get("val")
