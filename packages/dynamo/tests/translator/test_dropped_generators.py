@@ -52,7 +52,7 @@ class Bare(Plain):
     def __iter__(self):
         try:
             for i in range(3):
-                yield i
+                yield i + 0
         except BaseException:
             log.append("bare")
             raise
@@ -62,12 +62,15 @@ class Exit(Plain):
     def __iter__(self):
         try:
             for i in range(3):
-                yield i
+                yield i + 0
         except GeneratorExit:
             log.append("exit")
 
 
-@pytest.mark.parametrize(("kind", "whole"), [(Plain, True), (Nested, True), (Finally, False), (Bare, False), (Exit, False)])
+CASES = [(Plain, True), (Nested, True), (Finally, False), (Bare, False), (Exit, False)]
+
+
+@pytest.mark.parametrize(("kind", "whole"), CASES)
 def test_clean_up_of_a_dropped_generator(kind, whole):
     items = kind()
 

@@ -24,6 +24,7 @@ from ..variables.dicts import DictVariable
 from ..variables.exception import chain_context, make_exception
 from ..variables.function import CellVariable, NestedFunctionVariable
 from ..variables.sets import SetVariable
+from ..variables.text import formatted, joined
 from . import polyfills
 from .base import FALSE, NONE, NULL, TRUE, Translator, constant
 from .call import Calls
@@ -496,6 +497,8 @@ class Opcodes(Calls, Translator):
         parts = [p.realize() for p in parts]
         if all(p.is_python_constant() for p in parts):
             self.stack.append(constant("".join(p.as_python_constant() for p in parts)))
+        elif (text := joined(parts)) is not None:
+            self.stack.append(text)
         else:
             self.stack.append(constant("").call_method(self, "join", [TupleVariable(parts)], {}))
 
@@ -511,7 +514,8 @@ class Opcodes(Calls, Translator):
         value = value.realize()
         if type(getattr(value, "value", None)) is str and spec.is_python_constant() and not spec.as_python_constant():
             return value
-        return self.call_real(format, value, spec)
+        text = formatted(value, spec.realize())
+        return self.call_real(format, value, spec) if text is None else text
 
     def FORMAT_SIMPLE(self, inst: Instruction) -> Any:
         self.stack.append(self._format(self.stack.pop(), constant("")))

@@ -719,10 +719,11 @@ def _format(tx: Any, obj: VariableTracker, spec: VariableTracker | None = None) 
 @handles(print)
 def _print(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     from .stdlib import text_of
+    from .text import formatted
 
     if not set(kwargs) <= {"sep", "end", "flush"} and not is_none(kwargs.get("file", tx.const(1))):
         tx.graph_break("print", reason="file argument")
-    texts = [tx.const(text_of(tx, a)) for a in args]
+    texts = [formatted(a.realize(), tx.const("")) or tx.const(text_of(tx, a)) for a in args]
     if not all(v.realize().is_python_constant() for v in kwargs.values()):
         tx.graph_break("print", reason="keyword arguments")
     tx.output.side_effects.record_call(print, texts, kwargs)

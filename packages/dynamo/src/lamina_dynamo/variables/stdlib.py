@@ -27,6 +27,7 @@ from .constant import EnumConstant, fold, wrap_result
 from .container import DequeVariable, ListVariable, SliceVariable, TupleVariable, content
 from .dicts import DefaultDictVariable, DictVariable, DictViewVariable, MappingProxyVariable, OrderedDictVariable
 from .sets import FrozenSetVariable, SetVariable
+from .text import TextVariable
 from .user_object import UserObjectVariable
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -131,6 +132,8 @@ def repr_of(tx: Any, vt: VariableTracker, busy: tuple[VariableTracker, ...] = ()
         from .user_class import _type_repr
 
         return _type_repr(tx, vt).as_python_constant()
+    if getattr(vt, "is_symbolic_number", False) or isinstance(vt, TextVariable):
+        return repr(vt.specialize(tx).as_python_constant())  # type: ignore[attr-defined]
     tx.graph_break("object_identity", operation="repr", type=name)
 
 
