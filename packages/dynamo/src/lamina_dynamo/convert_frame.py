@@ -153,7 +153,7 @@ class Compiler:
         for gm in result.graphs:
             weakref.finalize(gm, _torch.release_source, type(gm).forward.__code__.co_filename).atexit = False
         for broken in result.breaks:
-            bump("breaks", broken.kind.id)
+            bump("continued_breaks" if result.continued else "breaks", broken.kind.id)
             if observe.listeners:
                 observe.emit(
                     "capture",
@@ -383,12 +383,22 @@ _TORCH_ROOTS = (
 )
 
 
+# Run by the interpreter between the lines of a program, once for each name: nothing to capture in them.
+_IMPLICIT = frozenset(
+    {"__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__repr__", "__str__", "__hash__"}
+)
+
+
 def _is_candidate(code: types.CodeType, f_globals: dict[str, Any]) -> bool:
     if code.co_argcount == 1 and code.co_varnames[0] == ".0":
         return False  # a comprehension that eager runs: its only argument is an iterator, which capture cannot advance
+    if code.co_name in _IMPLICIT:
+        return False
     name = f_globals.get("__name__")
     if not isinstance(name, str):
         return True
+    if name in trace_policy.WHOLE_MODULES:
+        return False
     if name == "torch" or name.startswith("torch."):
         # Wrappers for several devices run as they are; the modules inside them are frames of their own.
         if name.startswith("torch.nn.parallel"):

@@ -12,6 +12,7 @@ _lock = threading.Lock()
 _totals: collections.Counter[str] = collections.Counter()
 _by_kind: dict[str, collections.Counter[str]] = {
     "breaks": collections.Counter(),
+    "continued_breaks": collections.Counter(),
     "recompiles": collections.Counter(),
     "skips": collections.Counter(),
 }
@@ -30,8 +31,8 @@ def bump(name: str, key: str | None = None, amount: int = 1) -> None:
 
 def counters() -> dict[str, Any]:
     """A snapshot: ``frames`` (seen by the translator), ``compiled``, ``graphs``, ``fallbacks``, ``cache_hits``; and
-    dicts ``breaks`` (kind id → number),
-    ``recompiles`` (guard → number), ``skips`` (reason → number)."""
+    dicts ``breaks`` (kind id → number), ``continued_breaks`` (those right after another break, with nothing captured
+    between: eager goes on), ``recompiles`` (guard → number), ``skips`` (reason → number)."""
     from . import cache
 
     with _lock:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from ..bytecode import Instruction, decode
 from ..graph_break import GraphBreak, ObservedException
+from ..trace_policy import WHOLE_MODULES
 from ..variables.base import VariableTracker
 from ..variables.constant import ConstantVariable
 from ..variables.lazy import LazyVariable
@@ -210,6 +211,8 @@ class Translator:
         deepest = chain[0]
         for tx in chain[1:]:
             if not tx.is_direct or tx.is_generator or tx.f_code.co_name in COMPREHENSIONS:
+                break
+            if tx.f_globals.get("__name__") in WHOLE_MODULES:
                 break
             deepest = tx
         e.counts = [tx.current_count for tx in chain[: chain.index(deepest) + 1]]  # type: ignore[attr-defined]

@@ -67,7 +67,8 @@ class TranslationResult:
     ``code``: new code object, or None: run the original (``reason`` says why). ``guards``: assumptions under which
     the answer holds.
     ``graphs``: captured GraphModules. ``breaks``: graph breaks met. ``has_breaks``: the code calls things that must
-    be captured.
+    be captured. ``continued``: the frame resumes after a break and nothing was captured before the next one: eager
+    goes on, no graph is cut.
     """
 
     code: CodeType | None
@@ -75,6 +76,7 @@ class TranslationResult:
     graphs: list[torch.fx.GraphModule] = dataclasses.field(default_factory=list)
     breaks: list[BreakRecord] = dataclasses.field(default_factory=list)
     has_breaks: bool = False
+    continued: bool = False
     reason: str = ""
     globals: dict[str, Any] | None = None
     instructions: int = 0
@@ -194,6 +196,7 @@ class Translation:
             list(output.all_guards()),
             breaks=breaks,
             has_breaks=True,
+            continued=self.is_continued(output),
             reason=reason,
             instructions=output.count,
             restarts=self.restarts,
@@ -295,12 +298,16 @@ class Translation:
             graphs,
             self.breaks,
             True,
+            self.is_continued(output),
             record.message,
             instructions=output.count,
             restarts=self.restarts,
             compiled=compiled,
             output=output,
         )
+
+    def is_continued(self, output: OutputGraph) -> bool:
+        return not output.op_count and resume_info(self.code) is not None
 
     def worth_breaking(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> bool:
         """Nothing was captured before the break: is there something to capture after it?"""

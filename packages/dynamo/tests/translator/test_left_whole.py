@@ -1,0 +1,71 @@
+"""What eager runs whole: recurrent modules whose call breaks, and the attribute hooks of classes."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import lamina_dynamo
+from lamina_dynamo import observe
+from lamina_dynamo.counters import reset_counters
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.rnn, self.after = nn.Linear(3, 4), nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 2)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(self.before(x).relu(), lengths, batch_first=True)
+        y, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+        return self.after(y).relu()
+
+
+@pytest.fixture
+def frames():
+    seen = []
+    remove = observe.on_event(lambda e: seen.append(e.payload["code"].co_name) if e.name.startswith("frame") else None)
+    yield seen
+    remove()
+
+
+def test_packed_sequences_leave_two_graphs(frames):
+    model = Packed()
+    x, lengths = torch.randn(2, 6, 3), torch.tensor([6, 4])
+    reset_counters()
+    compiled = lamina_dynamo.optimize("eager")(model)
+    torch.testing.assert_close(compiled(x, lengths), model(x, lengths))
+    counters = lamina_dynamo.counters()
+    assert counters["graphs"] == 2
+    assert sum(counters["breaks"].values()) <= 2
+    assert counters["continued_breaks"]
+    assert not {"pack_padded_sequence", "pad_packed_sequence", "__getattr__"} & set(frames)
+
+
+def test_recurrent_modules_are_captured_where_they_can_be():
+    model = nn.Sequential(nn.LSTM(3, 4))
+    x = torch.randn(5, 2, 3)
+    got = lamina_dynamo.optimize("eager", fullgraph=True)(model)(x)
+    torch.testing.assert_close(got, model(x))
+
+
+def test_attribute_hooks_are_no_frames_of_their_own(frames):
+    class Settings:
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, "table").get(name) if name != "table" else {"size": 3}
+
+        def __getattr__(self, name):
+            return len(name)
+
+    def fn(x, settings):
+        lamina_dynamo.graph_break()
+        return x + len([getattr(settings, "abcdefghijklmnop"[i:]) for i in range(12)])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = lamina_dynamo.optimize("eager")(fn)
+        assert torch.equal(compiled(torch.ones(2), Settings()), torch.ones(2) + 12)
+    assert not {"__getattribute__", "__getattr__"} & set(frames)
