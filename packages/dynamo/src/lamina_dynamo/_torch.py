@@ -188,6 +188,11 @@ def _operator_function(name: str) -> Any:
 
 
 scan, map_operator = _operator_function("scan"), _operator_function("map")
+# Whether scan along another dimension than the first stacks its results along that one (older torch: the first).
+scan_moves_results = any(
+    "movedim" in getattr(const, "co_names", ()) and "ndim" in const.co_names
+    for const in getattr(getattr(scan, "__code__", None), "co_consts", ())
+)
 
 
 def library_folder() -> str:

@@ -81,9 +81,11 @@ def call_while(condition: Body, body: Body, carried: Any, condition_lifted: Any,
     return tuple(carried)
 
 
-def call_scan(body: Body, count: int, scanned: int, dim: int, reverse: bool, *inputs: Any) -> tuple[Any, ...]:
+def call_scan(
+    body: Body, count: int, scanned: int, dim: int, out_dim: int, reverse: bool, *inputs: Any
+) -> tuple[Any, ...]:
     """The body along the slices of ``scanned`` tensors: the last ``count`` carried values, then the stacked results.
-    ``inputs``: the carried values, the scanned tensors, then the lifted ones."""
+    ``inputs``: the carried values, the scanned tensors, then the lifted ones. Results are stacked at ``out_dim``."""
     parts, rest = inputs[count : count + scanned], inputs[count + scanned :]
     carried = inputs[:count]
     order = range(parts[0].shape[dim])
@@ -95,7 +97,7 @@ def call_scan(body: Body, count: int, scanned: int, dim: int, reverse: bool, *in
     if reverse:
         rows.reverse()
     stacked = [torch.stack(column) for column in zip(*rows)]
-    return (*carried, *[s.movedim(0, dim) if dim and dim < s.dim() else s for s in stacked])
+    return (*carried, *[s.movedim(0, out_dim) if out_dim and out_dim < s.dim() else s for s in stacked])
 
 
 def call_map(body: Body, count: int, *inputs: Any) -> tuple[Any, ...]:

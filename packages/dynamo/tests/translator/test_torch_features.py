@@ -378,7 +378,7 @@ def scanned_sum():
     def step(carry, x):
         return carry + x, {"product": carry * x, "sine": x.sin()}
 
-    return lambda x: scan(step, torch.zeros(3), x), lambda: (leaf(4, 3),)
+    return lambda x: scan(step, x[0].clone(), x), lambda: (leaf(4, 3),)
 
 
 @one_graph
@@ -389,12 +389,12 @@ def scanned_cell_in_reverse():
         h = torch.tanh(state["h"] @ w + x["u"])
         return {"h": h}, h.clone()
 
-    return lambda x: scan(cell, {"h": torch.zeros(3)}, {"u": x}, reverse=True), lambda: (leaf(4, 3),)
+    return lambda x: scan(cell, {"h": x[0].clone()}, {"u": x}, reverse=True), lambda: (leaf(4, 3),)
 
 
 @one_graph
 def scanned_along_another_dimension():
-    return lambda x: scan(lambda c, a: (c + a, c * a), torch.zeros(2), x, dim=1), lambda: (leaf(2, 70),)
+    return lambda x: scan(lambda c, a: (c + a, c * a), x[:, 0].clone(), x, dim=1), lambda: (leaf(2, 70),)
 
 
 @one_graph

@@ -354,6 +354,8 @@ class UserFunctionVariable(FunctionVariable):
         value = getattr(self.fn, name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             return tx.const(value)
+        if name == "__type_params__" and not value:
+            return tx.const(())
         if name in ("__defaults__", "__kwdefaults__", "__closure__", "__annotations__", "__code__"):
             return tx.wrap(value, None if self.source is None else AttrSource(self.source, name))
         return None
@@ -464,6 +466,8 @@ class NestedFunctionVariable(FunctionVariable):
             return TupleVariable(list(self.closure)) if self.closure else tx.const(None)
         if name == "__code__":
             return tx.wrap(self.code, None)
+        if name == "__type_params__":
+            return tx.const(())  # those of a generic function are stored by an instruction of its own
         return None
 
     def children(self) -> Any:

@@ -144,9 +144,10 @@ def _reduce(
 
 
 class CacheWrapperVariable(UserObjectVariable):
-    """A function under lru_cache or cache: traced, remembered for equal arguments within the region.
+    """A function under lru_cache or cache.
 
-    The real cache is left as it is: results of the traced calls are tensors of this call.
+    A call is traced to see that it has no effects; then the real function is called, now, and what its cache gives is
+    what the graph uses: the same object in each call, as in eager. A function with effects is left to eager.
     """
 
     __slots__ = ("seen",)
@@ -174,8 +175,36 @@ class CacheWrapperVariable(UserObjectVariable):
         )
         known = self.seen.get(key)
         if known is None:
-            known = self.seen[key] = self.wrapped(tx).call_function(tx, args, kwargs)
+            known = self.seen[key] = self.first_call(tx, args, kwargs)
         return known
+
+    def first_call(self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        if self.source is None:  # decorated inside the region: no cache outlives it
+            return self.wrapped(tx).call_function(tx, args, kwargs)
+        output = tx.output
+        tx.direct_call = False  # a break inside is a break of this call: eager fills the cache
+        changes, last = output.side_effects.state_of_changes(), output.graph._root.prev
+        result = self.wrapped(tx).call_function(tx, args, kwargs).realize()
+        if output.side_effects.state_of_changes() != changes:
+            tx.graph_break("side_effect", operation=f"call of the cached function {self.value.__name__}")
+        if output.graph is not output.root_graph or getattr(result, "source", None) is not None:
+            return result
+        node = output.graph._root.prev
+        while node is not last:
+            if "impure" in node.meta:
+                tx.graph_break("side_effect", operation=f"call of the cached function {self.value.__name__}")
+            node = node.prev
+        given = [_real_argument(a) for a in args]
+        named = {k: _real_argument(v) for k, v in kwargs.items()}
+        if any(v is _UNKNOWN for v in (*given, *named.values())):
+            if result.is_python_constant():
+                return result
+            tx.graph_break("side_effect", operation=f"call of the cached function {self.value.__name__}")
+        from ..source import ConstantSource, PythonSource
+
+        value = self.value(*given, **named)
+        output.guard(PythonSource(self.source, _was_not_cleared, self.value.cache_info().misses), "CONSTANT", True)
+        return tx.wrap(value, ConstantSource(f"{self.value.__name__}(...)", value))
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name == "__wrapped__":
@@ -196,6 +225,26 @@ class CacheWrapperVariable(UserObjectVariable):
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.load_global_alias("cached", self.value)
+
+
+_UNKNOWN = object()
+
+
+def _real_argument(vt: VariableTracker) -> Any:
+    """The object itself, if it exists already and the region did not change it."""
+    vt = vt.realize()
+    if vt.is_python_constant():
+        return vt.as_python_constant()
+    if getattr(vt, "is_symbolic_number", False):
+        return vt.known(vt.python_type())  # type: ignore[attr-defined]
+    value = getattr(vt, "value", None)
+    if vt.source is None or value is None or not isinstance(vt, UserObjectVariable) or vt.attrs:
+        return _UNKNOWN
+    return value
+
+
+def _was_not_cleared(function: Any, misses: int) -> bool:
+    return bool(function.cache_info().misses >= misses)
 
 
 @wraps_type(type(functools.lru_cache(_nothing)))

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from ..source import LocalSource, PythonSource
 from .base import ObservedException, VariableTracker
 from .builder import wraps_type
 
@@ -596,6 +597,50 @@ class OutsideIterator(IteratorVariable):
         codegen.load_global_alias("iterator", self.value)
 
 
+class OutsideListIterator(ListIterator):
+    """An iterator over a list or tuple that is an argument, at its start; what it is advanced to is replayed."""
+
+    __slots__ = ()
+
+    def __init__(self, sequence: Any, source: Any, kind: type):
+        super().__init__(sequence, 0, kind)
+        self.source = source
+
+    def next(self, tx: Any) -> VariableTracker:
+        tx.output.side_effects.mutation(self)
+        return super().next(tx)
+
+    def replay(self, codegen: Any) -> None:
+        codegen.push_function(set_position)
+        codegen(self)
+        codegen.load_const(-1 if self.sequence is None else self.index)
+        codegen.call_function(2)
+        codegen.pop()
+
+
+def set_position(iterator: Any, index: int) -> None:
+    """Brings an iterator to `index` (-1: to its end), for generated code."""
+    if index >= 0:
+        iterator.__setstate__(index)
+        return
+    for _ in iterator:
+        pass
+
+
+def position_of(iterator: Any) -> int:
+    """Index of an iterator over a list or tuple; -1 at its end."""
+    state = iterator.__reduce__()
+    return state[2] if len(state) > 2 else -1
+
+
+def sequence_of(iterator: Any) -> Any:
+    """What it iterates over."""
+    return iterator.__reduce__()[1][0]
+
+
+_SEQUENCE_ITERATORS = (type(iter([])), type(iter(())))
+
+
 @wraps_type(
     type(iter([])),
     type(iter(())),
@@ -621,4 +666,13 @@ class OutsideIterator(IteratorVariable):
 def wrap_iterator(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))
+        # On the stack of a loop that goes on its position is another at each step: no guard would hold twice.
+        fresh = type(source) is LocalSource and not source.local_name.startswith("__lamina")
+        if fresh and type(value) in _SEQUENCE_ITERATORS and position_of(value) == 0:
+            real = sequence_of(value)
+            if type(real) in (list, tuple):
+                tx.output.guard(PythonSource(source, position_of), "CONSTANT", 0)
+                sequence = tx.wrap(real, PythonSource(source, sequence_of)).realize()
+                if type(getattr(sequence, "items", None)) is list:
+                    return OutsideListIterator(sequence, source, type(value))
     return OutsideIterator(value, source)

@@ -527,6 +527,7 @@ def _scan(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracke
         args, kwargs, ("combine_fn", "init", "xs", "dim", "reverse"), (None, None, None, 0, False)
     )
     dim, reverse = dim_vt.as_python_constant(), reverse_vt.as_python_constant()
+    out_dim = dim if private.scan_moves_results else 0
     leaves, length = _slices(tx, xs, dim)
     carried = _distinct(tx, init)
     part = _distinct(tx, xs, (tx.const(dim), tx.const(0)))
@@ -546,12 +547,14 @@ def _scan(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracke
     fakes = [_result_fake(e.fake.shape, e.fake.dtype, e.fake.device, wanted, e.fake.stride()) for e in ends]
     for leaf in body.leaves[len(starts) :]:
         stacked = torch.empty((length, *leaf.fake.shape), device="meta")
-        if dim and dim < stacked.dim():
-            stacked = stacked.movedim(0, dim)
+        if out_dim and out_dim < stacked.dim():
+            stacked = stacked.movedim(0, out_dim)
         fakes.append(_result_fake(stacked.shape, leaf.fake.dtype, leaf.fake.device, wanted, stacked.stride()))
     target = higher_order.call_long_scan if length > _MOST_UNROLLED else higher_order.call_scan
     node = body_node(tx, body)
-    values = _recorded(tx, target, [body], (node, len(starts), len(leaves), dim, reverse, *given, *body.lifted), fakes)
+    values = _recorded(
+        tx, target, [body], (node, len(starts), len(leaves), dim, out_dim, reverse, *given, *body.lifted), fakes
+    )
     n = len(starts)
     return TupleVariable([rebuild(tx, items[0], values[:n]), rebuild(tx, items[1], values[n:])])
 
