@@ -26,3 +26,25 @@ def test_one_dimensional(transposed, channels, length):
         assert tuple(got.shape) == tuple(want.shape)
         for size, a, b in zip(want.shape, got.stride, want.stride()):
             assert size == 1 or a == b, (x.stride(), w.stride(), got.stride, want.stride())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_every_dtype_and_rank(rank, dtype):
+    """A rule that answers gives eager's layout, in float64 as well; three-dimensional ones may be declined."""
+    answered = 0
+    orders = [tuple(range(rank + 2)), (0, *range(2, rank + 2), 1)]
+    for x_order, w_order, groups, transposed in itertools.product(orders, orders, (1, 4), (False, True)):
+        x = torch.randn([(2, 4, 5, 6, 7)[d] for d in x_order]).to(dtype)
+        x = x.permute([x_order.index(d) for d in range(rank + 2)])
+        w = torch.randn([(4, 4 // groups, 3, 3, 3)[d] for d in w_order]).to(dtype)
+        w = w.permute([w_order.index(d) for d in range(rank + 2)])
+        args = (x, w, None, [1], [1], [1], transposed, [0], groups)
+        try:
+            got = convolution(*args)
+        except NotImplementedError:
+            continue
+        want = torch.ops.aten.convolution.default(*args)
+        assert tuple(got) == (tuple(want.shape), want.stride(), want.dtype, want.device)
+        answered += 1
+    assert answered > 3

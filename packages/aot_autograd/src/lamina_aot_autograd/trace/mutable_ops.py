@@ -1,7 +1,8 @@
-"""Operators that write to arguments in ways without a functional counterpart in ATen.
+"""Operators that write to several arguments, or to another one than the first.
 
-Each gets one functional operator of our own, in the namespace `lamina_functional`: the same arguments; it returns the
-op's own results followed by the new values of the written arguments, and clones what it writes to.
+ATen has a functional counterpart of a few of them (`..._functional`). Each other gets one of our own, in the namespace
+`lamina_functional`: the same arguments; it returns the op's own results followed by the new values of the written
+arguments, and clones what it writes to.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ _made: dict[Any, Any] = {}
 
 
 def functional_op(func: Any) -> Any:
-    """The functional operator made for `func` (defined on first use)."""
+    """The functional operator for `func`: ATen's, or one of ours, defined on first use."""
     global _library
     if func in _made:
         return _made[func]
+    given = _atens_own(func)
+    if given is not None:
+        _made[func] = given
+        return given
     if _library is None:
         _library = torch.library.Library("lamina_functional", "DEF")  # noqa: TOR901
     schema = func._schema
@@ -66,6 +71,19 @@ def functional_op(func: Any) -> Any:
     return op
 
 
+def _atens_own(func: Any) -> Any:
+    """ATen's functional counterpart with the same arguments and the written ones among the results, or None."""
+    namespace, _, name = func._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), f"{name}_functional", None)
+    found = getattr(packet, func._overloadname, None)
+    if found is None:
+        return None
+    mine, theirs = ([(a.name, str(a.type)) for a in op._schema.arguments] for op in (func, found))
+    written = sum(bool(a.alias_info and a.alias_info.is_write) for a in func._schema.arguments)
+    own = sum(r.alias_info is None for r in func._schema.returns)
+    return found if mine == theirs and len(found._schema.returns) == own + written else None
+
+
 def run_mutable(tracer: Any, info: Any, args: tuple, kwargs: dict) -> Any:
     """Trace a call of a mutating operator as its functional operator and store the written values."""
     func = info.func
@@ -81,7 +99,9 @@ def run_mutable(tracer: Any, info: Any, args: tuple, kwargs: dict) -> Any:
 
     own = [ret for ret in schema.returns if ret.alias_info is None]
     metas: list[tuple] = []
-    if own:
+    if op.namespace == schema.name.partition("::")[0]:
+        metas = list(tracer.results(type(info)(op), args, kwargs))[: len(own)]
+    elif own:
         result = meta_results(func, args, kwargs)
         results = result if isinstance(result, (tuple, list)) else (result,)
         device = result_device(args, kwargs)

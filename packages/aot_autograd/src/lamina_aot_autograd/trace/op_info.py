@@ -12,14 +12,19 @@ from .rules import OWN_RULES
 PURE, VIEW, INPLACE, OUT, MUTATE, COMPOSITE, VALUE = range(7)
 
 
+# Elementwise all the same, but their out= must have the dtype of the result.
+_KEEPS_DTYPE = {"aten::complex", "aten::polar"}
+
+
 class OpInfo:
     """func, its kind, its shape rule or None, the node-name base, and for mutating ops the functional counterpart.
 
     mutated: for OUT and MUTATE the names of written arguments. is_random: draws from a generator. fill: defaults by
     position, where the functional counterpart has none (the dispatcher drops arguments that equal their default).
+    converts_out: whether its out= form takes a tensor of another dtype and converts the result.
     """
 
-    __slots__ = ("func", "kind", "rule", "base", "functional", "mutated", "is_random", "fill")
+    __slots__ = ("func", "kind", "rule", "base", "functional", "mutated", "is_random", "fill", "converts_out")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -32,6 +37,7 @@ class OpInfo:
         self.is_random = (
             torch.Tag.nondeterministic_seeded in func.tags and not func._schema.name.endswith("_backward")
         )
+        self.converts_out = torch.Tag.pointwise in func.tags and schema.name not in _KEEPS_DTYPE
         self.functional = None
         self.mutated: tuple = ()
         self.fill: tuple = ()

@@ -449,6 +449,8 @@ class Tracer(DispatchMode):
         single = isinstance(metas, tuple) and is_single(metas)
         if single:
             metas = (metas,)
+        if any(out.dtype is not meta[2] for out, meta in zip(outs, metas, strict=True)) and not pure.converts_out:
+            raise UnsupportedError(f"{info.func} with an out= tensor of another dtype")
         node = self._record_call(pure, args, rest, make_value(*metas[0]) if single else [make_value(*m) for m in metas])
         for i, (out, meta) in enumerate(zip(outs, metas, strict=True)):
             if tuple(meta[0]) != tuple(out.shape):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import strides
-from ..promotion import COMPLEX, INEXACT, INTEGERS, REAL_OF, result_type, to_inexact
+from ..promotion import COMPLEX, COMPLEX_OF, INEXACT, INTEGERS, REAL_OF, result_type, to_inexact
 from ..spec import TensorMeta
 from ._table import rule
 
@@ -95,13 +95,15 @@ UNARY = {
     " acosh atanh erf erfc"
     " erfinv lgamma digamma sigmoid reciprocal i0 special_i0e special_i1 special_i1e special_ndtri"
     " special_log_ndtr special_erfcx"
+    " special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1"
+    " special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_spherical_bessel_j0"
     " special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr special_airy_ai sinc",
     "nobool": "neg",
     "any": "sgn",
     "nocomplex": "floor ceil trunc round sign relu",
     "floatonly": "hardsigmoid hardswish silu elu leaky_relu gelu mish softplus round.decimals frac",
     "int": "bitwise_not",
-    "bool": "logical_not isnan isinf isposinf isneginf signbit",
+    "bool": "logical_not isnan isposinf isneginf signbit",
 }
 for _kind, _names in UNARY.items():
     rule(*(n if "." in n else n + ".default" for n in _names.split()))(_unary(_kind))
@@ -184,7 +186,8 @@ BINARY = {
     "arith": "sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar",
     "float": "div.Tensor div.Scalar true_divide.Tensor atan2.default copysign.Tensor copysign.Scalar"
     " xlogy.Tensor xlogy.Scalar_Other"
-    " xlogy.Scalar_Self special_xlog1py.default special_zeta.default",
+    " xlogy.Scalar_Self special_xlog1py.default special_xlog1py.other_scalar special_xlog1py.self_scalar"
+    " special_zeta.default special_zeta.other_scalar special_zeta.self_scalar",
     "realnobool": "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar floor_divide.default floor_divide.Scalar",
     "real": "maximum.default minimum.default fmax.default fmin.default",
     "bool": "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor"
@@ -197,8 +200,40 @@ BINARY = {
     " bitwise_right_shift.Tensor_Scalar"
     " gcd.default lcm.default",
 }
+POLYNOMIALS = (
+    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h"
+    " hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t"
+    " shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w"
+)
 for _kind, _names in BINARY.items():
     rule(*_names.split())(_binary(_kind))
+for _name in POLYNOMIALS.split():
+    rule(*(f"special_{_name}.{overload}" for overload in ("default", "x_scalar", "n_scalar")))(_binary("float"))
+
+
+@rule("isinf.default")
+def _isinf(args: tuple, kwargs: dict) -> TensorMeta:
+    t = args[0]
+    if t.dtype in INEXACT:
+        return pointwise([t], BOOL)
+    shape = tuple(t.shape)  # eager answers with zeros_like
+    return TensorMeta(shape, strides.like(shape, t.stride()), BOOL, t.device)
+
+
+@rule("angle.default")
+def _angle(args: tuple, kwargs: dict) -> TensorMeta:
+    t = args[0]
+    if t.dtype in COMPLEX:  # eager computes it into a fresh contiguous tensor
+        return TensorMeta(tuple(t.shape), strides.contiguous(t.shape), REAL_OF[t.dtype], t.device)
+    return pointwise([t], to_inexact(t.dtype))
+
+
+@rule("complex.default", "polar.default")
+def _complex(args: tuple, kwargs: dict) -> TensorMeta:
+    a, b = args
+    if a.dtype is not b.dtype or a.dtype not in COMPLEX_OF or a.dtype is torch.bfloat16:
+        raise NotImplementedError
+    return pointwise([a, b], COMPLEX_OF[a.dtype])
 
 
 @rule("add.Tensor", "add.Scalar")

@@ -1,0 +1,65 @@
+"""Calls with out= tensors and operators that write to several arguments."""
+
+import operator
+
+import pytest
+import torch
+from torch import fx
+
+from lamina_aot_autograd import aot_compile
+
+
+def graph_of(call, *args):
+    """A graph of one call on placeholders."""
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"x{k}") for k in range(len(args))]
+    graph.output((call(graph, *nodes),))
+    return fx.GraphModule({}, graph)
+
+
+def test_out_of_another_dtype_is_converted_where_eager_converts():
+    x, out = torch.randn(3), torch.zeros(3, dtype=torch.float64)
+    gm = graph_of(lambda g, a, o: g.call_function(torch.add, (a, 1), {"out": o}), x, out)
+    got = aot_compile(gm, [x, out])(x, out)
+    assert got[0] is out and torch.equal(out, (x + 1).double())
+
+
+@pytest.mark.parametrize("case", ["aminmax", "complex"])
+def test_out_of_another_dtype_is_refused_where_eager_refuses(case):
+    if case == "aminmax":
+        args = (torch.randn(3, 3), torch.zeros(3), torch.zeros(3, dtype=torch.float64))
+        gm = graph_of(lambda g, a, o, p: g.call_function(torch.aminmax, (a,), {"dim": 0, "out": (o, p)}), *args)
+    else:
+        x = torch.randn(3, dtype=torch.float64)
+        args = (x, x + 1, torch.zeros(3, dtype=torch.complex64))
+        gm = graph_of(lambda g, a, b, o: g.call_function(torch.complex, (a, b), {"out": o}), *args)
+    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+        aot_compile(gm, list(args))(*args)
+
+
+def test_atens_functional_counterpart_stands_for_a_mutating_operator():
+    op = torch.ops.aten._batch_norm_with_update.default
+    x, w, b = torch.randn(5, 4, 3).mT, torch.randn(3), torch.randn(3)
+    seen = []
+
+    def compiler(gm, examples):
+        seen.extend(n.target for n in gm.graph.nodes)
+        return gm.forward
+
+    def fresh():
+        return torch.zeros(3), torch.ones(3)
+
+    def calls(g, *a):
+        result = g.call_function(op, (*a, 0.5, 1e-5))
+        return [g.call_function(operator.getitem, (result, k)) for k in range(4)]
+
+    gm = graph_of(calls, x, w, b, *fresh())
+    gm.graph.output_node().args = (tuple(gm.graph.output_node().args[0][0]),)
+    gm.recompile()
+    stats, expected = fresh(), fresh()
+    got = aot_compile(gm, [x, w, b, *stats], forward_compiler=compiler)(x, w, b, *stats)
+    want = op(x, w, b, *expected, 0.5, 1e-5)
+    assert torch.ops.aten._batch_norm_with_update_functional.default in seen
+    for g, e in zip([*got, *stats], [*want, *expected], strict=True):
+        assert g.stride() == e.stride() and g.dtype is e.dtype
+        torch.testing.assert_close(g, e)

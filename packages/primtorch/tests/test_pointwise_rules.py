@@ -1,0 +1,52 @@
+"""Rules of elementwise ops against eager's metadata: layouts of empty, broadcast and complex results."""
+
+import pytest
+import torch
+
+from lamina_primtorch.rules import BY_NAME
+from lamina_primtorch.rules.pointwise import BINARY, POLYNOMIALS, UNARY
+
+BINARIES = [n for names in BINARY.values() for n in names.split() if n.endswith((".default", ".Tensor"))]
+BINARIES += [f"special_{n}.default" for n in POLYNOMIALS.split()] + ["complex.default", "polar.default"]
+UNARIES = [n if "." in n else n + ".default" for names in UNARY.values() for n in names.split()] + ["angle.default", "isinf.default"]
+
+
+def op_of(name):
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload)
+
+
+def agrees(name, *args, **kwargs):
+    try:
+        want = op_of(name)(*args, **kwargs)
+    except (RuntimeError, NotImplementedError):
+        return
+    try:
+        got = BY_NAME[name](args, kwargs)
+    except NotImplementedError:
+        return
+    assert tuple(got) == (tuple(want.shape), want.stride(), want.dtype, want.device), (args, want.stride())
+
+
+def laid_out(*shape):
+    return torch.ones(shape).mT.contiguous().mT
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("name", BINARIES)
+def test_two_operands(name, dtype):
+    shapes = [((0, 1, 3), (0, 10, 3)), ((2, 1, 3), (2, 4, 3)), ((4, 3), (4, 3)), ((3,), (2, 4, 3)), ((), (4, 3))]
+    for a, b in shapes:
+        x, y = (laid_out(*s).to(dtype) if len(s) > 1 else torch.ones(s).to(dtype) for s in (a, b))
+        agrees(name, x, y)
+        agrees(name, y, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("name", UNARIES)
+def test_one_operand(name, dtype):
+    if name == "round.decimals":
+        return agrees(name, laid_out(4, 3), decimals=1)
+    for shape in ((4, 3), (0, 3), (2, 1, 5)):
+        agrees(name, laid_out(*shape).to(dtype))
+        agrees(name, laid_out(*shape).to(dtype)[..., ::2])
