@@ -29,10 +29,11 @@ from typing import Any
 
 import torch
 
-from .judge import Expected, judge, results_of
+from .judge import Expected, is_closer_than_eager, judge, results_of
 from .samples import DTYPES, LAYOUTS, VARIANTS, Case, cases_of, error_cases, module_cases, spread
 
 ROOT = pathlib.Path(__file__).parents[2]
+CLOSER = "nearer to float64 than eager: "  # marks half-precision results that differ from eager's for that reason
 Found = list[tuple[str, str | None]]
 
 
@@ -108,6 +109,9 @@ def check_sizes(expected: list[Expected], backend: str, dynamic: bool | None) ->
             )
         else:
             problem = judge(e, out, arguments, leaves)
+            if problem and ": values " in problem and is_closer_than_eager(e, fast):
+                found.append((CLOSER + e.case.label, None))
+                continue
         found.append((e.case.label, problem))
     return found
 
@@ -205,7 +209,7 @@ def work(options: argparse.Namespace) -> None:
         row = {
             "key": key, "backend": options.backend, "passed": sum(p is None for _, p in found),
             "seconds": round(time.time() - start, 2), "problems": [[label, p] for label, p in found if p is not None],
-            "route": route(),
+            "closer": [label for label, _ in found if label.startswith(CLOSER)], "route": route(),
         }  # fmt: skip
         with path.open("a") as f:
             f.write(json.dumps(row) + "\n")

@@ -26,8 +26,14 @@ class Case:
     def arguments(self) -> tuple[Any, list[torch.Tensor]]:
         """A copy of the arguments and, of these, the tensors that require gradients."""
         copied = copy_tree(self.sample)
-        leaves = [t for t in pytree.tree_leaves(copied) if isinstance(t, torch.Tensor) and t.requires_grad]
-        return copied, leaves
+        return copied, self.leaves_of(copied)
+
+    def leaves_of(self, arguments: Any) -> list[torch.Tensor]:
+        return [t for t in tensors_of(arguments) if t.requires_grad]
+
+    def widened(self, arguments: Any, convert: Callable[[Any], Any]) -> Any:
+        """The arguments with every leaf converted."""
+        return pytree.tree_map(convert, arguments)
 
     def state(self, arguments: Any) -> list[torch.Tensor]:
         """What the call may have written to: the tensors among the arguments."""
@@ -48,9 +54,14 @@ class ModuleCase(Case):
         self.module = module
 
     def arguments(self) -> tuple[Any, list[torch.Tensor]]:
-        module = copy.deepcopy(self.module)
-        (_, args, kwargs), leaves = super().arguments()
-        return (module, args, kwargs), leaves + [p for p in module.parameters() if p.requires_grad]
+        made = (copy.deepcopy(self.module), *copy_tree(self.sample)[1:])
+        return made, self.leaves_of(made)
+
+    def leaves_of(self, arguments: Any) -> list[torch.Tensor]:
+        return super().leaves_of(arguments[1:]) + [p for p in arguments[0].parameters() if p.requires_grad]
+
+    def widened(self, arguments: Any, convert: Callable[[Any], Any]) -> Any:
+        return (arguments[0].double(), *pytree.tree_map(convert, arguments[1:]))
 
     def state(self, arguments: Any) -> list[torch.Tensor]:
         return [*tensors_of(arguments[1:]), *arguments[0].buffers()]

@@ -8,7 +8,8 @@ from lamina_primtorch.rules.pointwise import BINARY, POLYNOMIALS, UNARY
 
 BINARIES = [n for names in BINARY.values() for n in names.split() if n.endswith((".default", ".Tensor"))]
 BINARIES += [f"special_{n}.default" for n in POLYNOMIALS.split()] + ["complex.default", "polar.default"]
-UNARIES = [n if "." in n else n + ".default" for names in UNARY.values() for n in names.split()] + ["angle.default", "isinf.default"]
+UNARIES = [n if "." in n else n + ".default" for names in UNARY.values() for n in names.split()]
+UNARIES += ["angle.default", "isinf.default"]
 
 
 def op_of(name):
