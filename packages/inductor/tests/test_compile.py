@@ -4,7 +4,7 @@ import operator
 
 import pytest
 import torch
-from check import run
+from check import TARGETS, run
 from programs import Tracer
 from torch.fx import Graph, GraphModule
 
@@ -145,3 +145,12 @@ def test_float64_on_float_inputs_and_empty_graph():
     graph = Graph()
     graph.output(())
     assert compile_graph(GraphModule({}, graph), target="reference")([]) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_that_do_not_exist_are_scaled_by_weights_that_do(target):
+    x, w = torch.randn(0, 5), torch.randn(5)
+    t = Tracer(x, w)
+    rows = t.broadcast_in_dim(t.rsqrt(t.sum(t.mul(x, x), (1,), torch.float32)), (0, 5), (0,))
+    scaled = t.mul(t.mul(x, rows), t.broadcast(w, (0, 5)))
+    run(t.finish(scaled, t.sum(t.mul(x, rows), (0,), torch.float32)), [x, w], target)

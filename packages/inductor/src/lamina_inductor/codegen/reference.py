@@ -113,6 +113,8 @@ class _Run:
     def run(self) -> None:
         for k, (v, n) in enumerate(zip(self.spec.loops, self.outer, strict=True)):
             self.env[v.name] = self.axis(n, k)
+        if 0 in self.outer:
+            return
         for phase in self.spec.phases:
             inner = [int(evaluate(v.size, self.env)) for v in phase.loops]
             for k, (v, n) in enumerate(zip(phase.loops, inner, strict=True)):
@@ -172,11 +174,11 @@ class _Run:
         name, e, mask = op.args
         index = self.place(name, e)
         data = self.buffers[name]
+        if data.numel() == 0:  # in a loop of length zero, or masked out
+            return torch.zeros(index.shape, dtype=op.dtype, device=self.device)
         if mask is not None:
             keep = self.values[mask]
             index = torch.where(keep, index, 0)
-            if data.numel() == 0:
-                return torch.zeros(index.shape, dtype=op.dtype, device=self.device)
             value = data[index].to(op.dtype)
             return torch.where(keep, value, torch.zeros((), dtype=op.dtype, device=self.device))
         return data[index].to(op.dtype)
