@@ -100,8 +100,6 @@ def compare(got: Any, want: Any, what: str, scale: float = 1.0, values: bool = T
         return None
     if got.stride() != want.stride():
         return f"{what}: stride {got.stride()}, eager {want.stride()} of {tuple(want.shape)}"
-    if got.is_conj() != want.is_conj() or got.is_neg() != want.is_neg():
-        return f"{what}: conjugate or negative bit {got.is_conj(), got.is_neg()}, eager {want.is_conj(), want.is_neg()}"
     if not values:
         return None
     a, b = got.detach().resolve_conj().resolve_neg(), want.detach().resolve_conj().resolve_neg()

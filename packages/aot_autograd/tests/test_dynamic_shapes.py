@@ -142,3 +142,24 @@ def test_outputs_of_symbolic_size_that_no_gradient_reaches(h):
             for want, got in zip(*grads, strict=True):
                 assert (want is None) is (got is None)
                 assert want is None or torch.allclose(want, got)
+
+
+def test_gradients_come_in_the_layout_of_the_output(h):
+    def fn(x):
+        return (x.t() * 2).sin(), x.expand(3, -1, -1).permute(2, 0, 1) * x.t()[:, None]
+
+    make = lambda n: [leaf(n, 5)]  # noqa: E731
+    gm = make_dynamic(h.trace(fn), make(4), {0: (0, 1)})
+    c = h.compile_fn(gm, make(4))
+    assert c.reason is None, c.reason
+    for n in (4, 6):
+        for layout in (torch.contiguous_format, torch.preserve_format):
+            found = []
+            for call in (fn, c):
+                (x,) = make(n)
+                outs = call(x)
+                weights = [torch.arange(o.numel()).reshape(o.shape).float().sin() for o in outs]
+                if layout is torch.preserve_format:
+                    weights = [torch.empty_like(o).copy_(w).detach() for o, w in zip(outs, weights, strict=True)]
+                found.append(torch.autograd.grad(outs, x, weights)[0])
+            torch.testing.assert_close(found[1], found[0])

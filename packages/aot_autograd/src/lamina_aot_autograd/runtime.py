@@ -21,7 +21,6 @@ from .observe import is_observed, report
 from .partition import Partition
 from .partition.extract import is_grad_mode_read, is_random
 from .schemas import GraphMetadata, JointGraph
-from .trace.rules import is_dense
 from .wrappers import mutation
 from .wrappers.alias import compile_recipe, describe
 from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
@@ -346,31 +345,47 @@ def _is_symbolic(value: torch.Tensor) -> bool:
     return any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
 
 
+def _size_hint(n: Any) -> int:
+    return n.node.hint if isinstance(n, torch.SymInt) else n
+
+
 def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
-    """(zeros, expected strides or None, restride) for one tangent. `zeros` takes the size where it is symbolic."""
+    """(zeros, expected strides, restride) for one tangent, which the graph takes in a dense layout.
+
+    With symbolic sizes `zeros` takes the shape, and the expected strides are a function of the shape, or None where
+    they are the contiguous ones.
+    """
     shape, stride, dtype, device = tuple(meta_val.shape), tuple(meta_val.stride()), meta_val.dtype, meta_val.device
-    symbolic = _is_symbolic(meta_val)
+    if not _is_symbolic(meta_val):
 
-    def zeros(size: Any = None) -> torch.Tensor:
-        if size is not None:
-            return torch.zeros(size, dtype=dtype, device=device)
-        return (
-            torch.zeros(1, dtype=dtype, device=device)
-            .as_strided(shape, (0,) * len(shape))
-            .clone(memory_format=torch.preserve_format)
-            if not is_dense(shape, stride)
-            else torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
-        )
+        def zeros() -> torch.Tensor:
+            return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
 
-    def restride(grad: torch.Tensor) -> torch.Tensor:
-        if symbolic or len(shape) != grad.dim():
-            return grad.contiguous()
-        if grad.dtype is not dtype:
-            grad = grad.to(dtype)
-        out = torch.empty_strided(shape, stride, dtype=dtype, device=grad.device)
+        def restride(grad: torch.Tensor) -> torch.Tensor:
+            if len(shape) != grad.dim():
+                return grad.contiguous()
+            return torch.empty_strided(shape, stride, dtype=dtype, device=grad.device).copy_(grad)
+
+        return zeros, stride, restride
+
+    inner_to_outer = sorted(range(len(shape)), key=lambda d: (_size_hint(stride[d]), _size_hint(shape[d]), -d))
+
+    def layout(sizes: Sequence[int]) -> tuple[int, ...]:
+        out, step = [0] * len(sizes), 1
+        for d in inner_to_outer:
+            out[d] = step
+            step *= max(sizes[d], 1)
+        return tuple(out)
+
+    def zeros_of(sizes: Sequence[int]) -> torch.Tensor:
+        return torch.empty_strided(sizes, layout(sizes), dtype=dtype, device=device).zero_()
+
+    def restride_any(grad: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_strided(grad.shape, layout(grad.shape), dtype=dtype, device=grad.device)
         return out.copy_(grad)
 
-    return zeros, (None if symbolic else stride), restride
+    is_plain = inner_to_outer == list(range(len(shape)))[::-1]
+    return zeros_of, (None if is_plain else layout), restride_any
 
 
 class _MissingTangents:
@@ -432,10 +447,12 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride
         source.add(1, f"g{k} = grads[{position}]")
         source.add(1, f"if g{k} is None:")
-        source.add(2, f"g{k} = zeros_{k}({f'ctx.tangent_sizes[{position}]' if stride is None else ''})")
+        source.add(2, f"g{k} = zeros_{k}({f'ctx.tangent_sizes[{position}]' if _is_symbolic(val) else ''})")
         if several:
             source.add(2, f"missing |= {1 << k}")
-        if stride is None:
+        if callable(stride):
+            source.add(1, f"elif not batched and g{k}.stride() != stride_{k}(g{k}.shape):")
+        elif stride is None:
             source.add(1, f"elif not batched and not g{k}.is_contiguous():")
         else:
             source.add(1, f"elif g{k}.stride() != stride_{k} and not batched:")
