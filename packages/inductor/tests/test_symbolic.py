@@ -146,3 +146,15 @@ def test_data_dependent_size(target):
     y = r.convert_element_type(nz, torch.float32)
     gm = r.finish(r.add(y, 1.0))
     check(gm, lambda n: [torch.tensor([float(n % 2), 1.0, float(n % 3)])], [0, 1, 2, 5], target)
+
+
+@targets
+def test_one_kernel_for_two_matrices_of_other_sizes(target):
+    r = Recorder(torch.randn(3, 5), torch.randn(7, 2), dynamic=[(0, 1), (0, 1)])
+    x, y = r.fakes
+    check(
+        r.finish(r.mul(r.mm(x, r.permute(x, (1, 0))), 0.5), r.mul(r.mm(y, r.permute(y, (1, 0))), 0.5)),
+        lambda n: [torch.randn(n, 5), torch.randn(2 * n, 3)],
+        [3, 6],
+        target,
+    )

@@ -341,11 +341,13 @@ class ReferenceProgram:
 
         for step in p.steps:
             if isinstance(step, KernelCall):
+                numbers = [number(s) for s in step.sizes]
+                own = dict(zip(step.kernel.sizes, numbers, strict=True))  # a kernel shared by calls of other sizes
                 pointers = [
-                    flat_view(tensors[x], number(b.numel))
+                    flat_view(tensors[x], evaluate(b.numel, own))
                     for x, b in zip(step.args, step.kernel.arguments, strict=True)
                 ]
-                self.run_kernel(step.kernel, pointers, [number(s) for s in step.sizes])
+                self.run_kernel(step.kernel, pointers, numbers)
             elif isinstance(step, ExternCall):
                 self._call(step, resolve, tensors, sizes, over, number)
             elif isinstance(step, Alloc):

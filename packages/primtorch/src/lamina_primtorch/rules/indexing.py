@@ -99,6 +99,14 @@ def index_select(x: Any, dim: int, index: Any) -> TensorMeta:
     return _fresh(x, shape[:dim] + (index.shape[0],) + shape[dim + 1 :])
 
 
+@signed("nonzero_static.default")
+def nonzero_static(x: Any, *, size: Any, fill_value: int = -1) -> TensorMeta:
+    if x.device.type != "cpu":  # other devices answer transposed, as torch's meta kernel says
+        raise NotImplementedError
+    shape = (size, len(x.shape))
+    return TensorMeta(shape, strides.contiguous(shape), torch.int64, x.device)
+
+
 @rule("scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two", "index_add.default")
 def scatter(args: tuple, kwargs: dict) -> TensorMeta:
     x, dim, index = args[:3]
