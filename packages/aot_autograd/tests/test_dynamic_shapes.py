@@ -163,3 +163,21 @@ def test_gradients_come_in_the_layout_of_the_output(h):
                     weights = [torch.empty_like(o).copy_(w).detach() for o, w in zip(outs, weights, strict=True)]
                 found.append(torch.autograd.grad(outs, x, weights)[0])
             torch.testing.assert_close(found[1], found[0])
+
+
+
+def test_backward_is_told_sizes_that_its_inputs_do_not_show(h):
+    def fn(x):
+        return torch.diag_embed(x, offset=1)
+
+    make = lambda n: [leaf(3, n)]  # noqa: E731
+    gm = make_dynamic(h.trace(fn), make(5), {0: (0, 1)})
+    c = h.compile_fn(gm, make(5))
+    placeholders = [n.meta["val"] for n in c.partition.backward.graph.nodes if n.op == "placeholder"]
+    assert any(isinstance(v, torch.SymInt) and v.node.expr.is_Symbol for v in placeholders)
+    for n in (5, 7):
+        grads = []
+        for call in (fn, c):
+            (x,) = make(n)
+            grads.append(torch.autograd.grad(call(x), x, torch.ones(3, n + 1, n + 1))[0])
+        torch.testing.assert_close(grads[1], grads[0])

@@ -239,6 +239,11 @@ def _check_symbols(program: GraphProgram) -> None:
     for step in program.steps:
         for e in getattr(step, "sizes", ()):
             needed |= e.syms
+    for output in program.outputs:
+        layout = getattr(output, "layout", None)
+        if layout is not None:
+            for e in (*layout.shape, *layout.stride, layout.offset):
+                needed |= e.syms
     missing = needed - known
     if missing:
         raise UnsupportedGraph(f"sizes {', '.join(sorted(missing))} cannot be read from the inputs")

@@ -22,6 +22,7 @@ from ..joint import is_kept_when_unused
 from ..regions import Region
 from ..schemas import JointGraph
 from .cost import bytes_of
+from .sizes import sizes_to_save
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +141,15 @@ def extract(
 ) -> Partition:
     """Cut `joint` so that exactly the values of `saved` (forward nodes) cross, plus what cannot be recomputed."""
     forward_outputs, gradients = split_outputs(joint)
-    nodes = list(joint.graph.nodes)
     saved_set = complete_saved(joint, set(saved))
     why = why or {}
     gradient_nodes = [g for g in gradients if isinstance(g, fx.Node)]
     needed = _ancestors(gradient_nodes, saved_set)
+    tangents = [n for n in joint.graph.nodes if n.op == "placeholder" and not is_forward(n)]
+    sizes = sizes_to_save(joint, [*(saved_set & needed), *tangents], [*needed, *tangents])
+    saved_set.update(sizes)
+    needed.update(sizes)
+    nodes = list(joint.graph.nodes)
     ordered = [n for n in nodes if n in saved_set and n in needed]
     ordered.sort(key=lambda n: isinstance(n.meta.get("val"), torch.Tensor))  # symbolic ints first; the sort is stable
     forward, values = _forward_graph(joint, nodes, forward_outputs, ordered, why)

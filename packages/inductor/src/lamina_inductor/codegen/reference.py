@@ -342,11 +342,8 @@ class ReferenceProgram:
         for step in p.steps:
             if isinstance(step, KernelCall):
                 numbers = [number(s) for s in step.sizes]
-                own = dict(zip(step.kernel.sizes, numbers, strict=True))  # a kernel shared by calls of other sizes
-                pointers = [
-                    flat_view(tensors[x], evaluate(b.numel, own))
-                    for x, b in zip(step.args, step.kernel.arguments, strict=True)
-                ]
+                # by the buffers' own layouts: calls of other sizes may share the kernel and its arguments' sizes
+                pointers = [flat_view(tensors[x], number(p.buffers[x].layout.span)) for x in step.args]
                 self.run_kernel(step.kernel, pointers, numbers)
             elif isinstance(step, ExternCall):
                 self._call(step, resolve, tensors, sizes, over, number)
