@@ -661,6 +661,23 @@ def _convolution_backward(args: tuple, kwargs: dict) -> tuple:
     return (like(t) if mask[0] else None, like(weight) if mask[1] else None, db)
 
 
+@_rule(
+    *(
+        getattr(aten, f"{name}_backward").default
+        for name in (
+            "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+            "_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d "
+            "upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
+        ).split()
+    )
+)
+def _upsample_backward(args: tuple, kwargs: dict) -> tuple:
+    grad, _, size = args[:3]
+    if not is_contiguous(tuple(grad.shape), grad.stride()) or suggests_channels_last(grad.shape, grad.stride()):
+        raise NotImplementedError
+    return (tuple(size), contiguous(size), grad.dtype, grad.device)
+
+
 def _batch_stats(t: Tensor) -> tuple:
     channels = (t.shape[1],)
     return (channels, (1,), torch.float32 if t.dtype in (torch.float16, torch.bfloat16) else t.dtype, t.device)
