@@ -10,19 +10,22 @@ from typing import Any
 
 import torch
 
+BCOMPLEX32 = getattr(torch, "bcomplex32", None)  # complex numbers of bfloat16 parts: torch 2.14 and later
 FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
-COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
+COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128, BCOMPLEX32} - {None})
 INEXACT = FLOATS | COMPLEX
 INTEGERS = frozenset(
     {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64}
 )
 HALF = frozenset({torch.float16, torch.bfloat16})
 REAL_OF = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
+if BCOMPLEX32 is not None:
+    REAL_OF[BCOMPLEX32] = torch.bfloat16
 COMPLEX_OF = {
     torch.float16: torch.complex32,
     torch.float32: torch.complex64,
     torch.float64: torch.complex128,
-    torch.bfloat16: torch.complex64,
+    torch.bfloat16: BCOMPLEX32 or torch.complex64,
 }
 
 

@@ -282,12 +282,15 @@ def native_layer_norm_backward(
 
 @signed("native_group_norm.default")
 def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, group: int, eps: float) -> tuple:
-    if x.device.type != "cpu" or strides.suggests_channels_last(x.shape, x.stride()):
+    if x.device.type != "cpu":
         raise NotImplementedError
     if weight is not None and weight.dtype is not x.dtype:
         raise NotImplementedError
     stat = TensorMeta((n, group), (group, 1), x.dtype, x.device)
-    return _of(x), stat, stat
+    out = _of(x)
+    if strides.suggests_channels_last(x.shape, x.stride()):  # torch's own meta kernel loses this from 2.14 on
+        out = out._replace(stride=strides.channels_last(x.shape))
+    return out, stat, stat
 
 
 def _batch_norm(x: Any, params: tuple, training: bool) -> tuple:
