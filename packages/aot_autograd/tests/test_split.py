@@ -81,3 +81,24 @@ def test_foreach_with_factors_in_a_tensor():
     want = gm(*want_inputs)
     torch.testing.assert_close(aot_compile(gm, given)(*got_inputs)[0], want[0])
     torch.testing.assert_close(got_inputs, want_inputs)
+
+
+def test_gradients_taken_inside_the_graph_can_be_differentiated():
+    def autograd_grad(out, x):
+        return torch.autograd.grad(out, x, create_graph=True)[0]
+
+    autograd_grad._lamina_needs_real_tensors = True
+    graph = fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    leaf = graph.call_method("requires_grad_", (graph.call_method("clone", (x,)),))
+    total = graph.call_method("sum", (graph.call_method("sin", (graph.call_function(operator.mul, (leaf, w)),)),))
+    first = graph.call_function(autograd_grad, (total, leaf))
+    second = graph.call_function(autograd_grad, (graph.call_method("sum", (first,)), leaf))
+    graph.output((graph.call_function(operator.mul, (second, 2)),))
+    gm = fx.GraphModule({}, graph)
+    x, w = torch.randn(3), torch.randn(3, requires_grad=True)
+    call = aot_compile(gm, [x, w])
+    for _ in range(2):
+        (got,), (want,) = call(x, w), gm(x, w)
+        assert torch.allclose(got, want)
+        assert torch.allclose(torch.autograd.grad(got.sum(), w)[0], torch.autograd.grad(want.sum(), w)[0])

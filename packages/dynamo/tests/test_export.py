@@ -122,3 +122,28 @@ def test_a_stored_program_cannot_name_other_functions(tmp_path):
             archive.writestr("state.pt", state)
         with pytest.raises(lamina_dynamo.ExportError):
             lamina_dynamo.load(tmp_path / "bad.zip")
+
+
+def _branches(x):
+    return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a.sin(), (x,))
+
+
+def _per_row(x):
+    return torch.func.vmap(lambda row: torch.func.grad(lambda r: (r**3).sum())(row))(x)
+
+
+def _without_gradients(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y, x + 1
+
+
+@pytest.mark.parametrize("fn", [_branches, _per_row, _without_gradients])
+def test_bodies_and_modes_are_stored(fn, tmp_path):
+    x = torch.randn(3, 3)
+    lamina_dynamo.export(fn, (x,)).save(tmp_path / "program")
+    back = lamina_dynamo.load(tmp_path / "program")
+    for y in (x, x.abs(), -x.abs()):
+        want, got = fn(y), back(y)
+        for a, b in zip(want if isinstance(want, tuple) else (want,), got if isinstance(got, tuple) else (got,)):
+            assert torch.equal(a, b) and a.is_inference() == b.is_inference()

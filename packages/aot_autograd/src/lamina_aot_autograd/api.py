@@ -11,7 +11,7 @@ import torch.fx as fx
 from . import config, printing
 from ._torch import is_any_autocast_enabled, storage_address
 from .errors import TraceError, UnsupportedError
-from .interpret import needs_real_tensors
+from .interpret import KEEPS_INPUTS, needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
 from .partition import Partition, note_saved_strides, partition
@@ -241,6 +241,7 @@ class _Entries:
     def _compile(self, joint: JointGraph, groups: Sequence[AliasGroup]) -> Callable[..., Any]:
         options = self.options
         autocast = is_any_autocast_enabled()
+        joint.metadata.keeps_inputs = bool(self.gm.meta.get(KEEPS_INPUTS))
         parts: Partition | None = None
         if joint.metadata.needs_autograd:
             parts = partition(joint, options.partitioner, memory_budget=options.memory_budget)

@@ -14,6 +14,9 @@ from .floats import NEEDS_NUMBER
 from .regions import Region
 from .trace.attention import scaled_dot_product_attention
 
+KEEPS_INPUTS = "keeps_inputs"
+"""Key in the meta of a graph: its backward may be differentiated when nobody else holds its inputs any more."""
+
 # Tensor methods whose effect is on the tensor object (its storage, its place in the autograd graph): run for real.
 OBJECT_METHODS = frozenset(
     {

@@ -254,6 +254,11 @@ class _Backward:
             return self.gm.forward(*args)
 
 
+def _strong(value: Any) -> Callable[[], Any]:
+    """In the place of a weak reference."""
+    return lambda: value
+
+
 def make_function(
     joint: JointGraph,
     parts: Partition,
@@ -271,7 +276,8 @@ def make_function(
     backward = _Backward(parts.backward, backward_compiler)
     source = _Source()
     names = source.names
-    names.update(fw=call, ref=weakref.ref, Function=torch.autograd.Function, set_grad_mode=torch._C._set_grad_enabled)
+    ref = _strong if joint.metadata.keeps_inputs else weakref.ref
+    names.update(fw=call, ref=ref, Function=torch.autograd.Function, set_grad_mode=torch._C._set_grad_enabled)
     _forward_source(source, joint, parts)
     _backward_source(source, joint, parts, backward)
     forward_function = source.build("forward")

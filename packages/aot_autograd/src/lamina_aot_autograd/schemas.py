@@ -87,6 +87,7 @@ class GraphMetadata:
     grad_enabled: bool
     num_forward_inputs: int
     output_is_tuple: bool = True
+    keeps_inputs: bool = False  # for a gradient of gradients that the program itself takes
     final_grad_enabled: bool = True
 
     @property

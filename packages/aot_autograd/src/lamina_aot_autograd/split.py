@@ -17,6 +17,7 @@ import torch
 import torch.fx as fx
 
 from ._torch import lazy_graph_module
+from .interpret import KEEPS_INPUTS
 from .observe import report
 
 
@@ -109,6 +110,10 @@ def compile_split(gm: fx.GraphModule, barriers: dict[fx.Node, str], options: Any
     """Callable for `gm` with the nodes of `barriers` run in eager and the pieces between them compiled on first use."""
     report("split", {"graph": gm, "nodes": [(n.name, why) for n, why in barriers.items()]})
     steps = _make_steps(gm, barriers)
+    if any(takes_gradients(node) for node in barriers):
+        for step in steps:
+            if isinstance(step, _Piece):
+                step.gm.meta[KEEPS_INPUTS] = True
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     result = gm.graph.output_node().args[0]
     last_use = _last_uses(steps)
@@ -161,6 +166,11 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
     if run:
         steps.append(run)
     return [_make_piece(gm, step) if isinstance(step, list) else step for step in steps]
+
+
+def takes_gradients(node: fx.Node) -> bool:
+    """A call of autograd inside the graph, whose result may be differentiated again."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "autograd_grad"
 
 
 def _takes_apart(node: fx.Node, barriers: dict[fx.Node, str]) -> bool:

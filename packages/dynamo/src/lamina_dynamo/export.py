@@ -136,7 +136,7 @@ class ExportedProgram:
             "relations": [[e.expr, list(e.names), e.text, [list(w) for w in where]] for e, where in self.relations],
             "in_spec": pytree.treespec_dumps(self.in_spec),
             "out_spec": pytree.treespec_dumps(self.out_spec),
-            "nodes": [_encode_node(n) for n in self.graph_module.graph.nodes],
+            **_encode_graph(self.graph_module),
         }
         tensors = io.BytesIO()
         torch.save({k: v.detach() for k, v in self.state.items()}, tensors)
@@ -394,6 +394,9 @@ def _decode(value: Any, nodes: dict[str, torch.fx.Node]) -> Any:
 def _target_name(target: Any, node: str) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"op:{target.namespace}:{target._schema.name.split('::')[1]}:{target._overloadname}"
+    for own, function in _own_functions().items():
+        if function is target:
+            return f"lamina:{own}"
     # Functions of torch._C carry the name of a class that holds them in __qualname__.
     name = getattr(target, "__name__", None)
     candidates = [
@@ -425,6 +428,8 @@ def _resolve_name(text: str) -> Any:
     if parts[0] == "op" and len(parts) == 4:
         return getattr(getattr(getattr(torch.ops, parts[1]), parts[2]), parts[3])
     module, _, name = text.partition(":")
+    if module == "lamina" and name in _own_functions():
+        return _own_functions()[name]
     if module.split(".")[0] not in _ROOTS or (
         module == "builtins" and name not in ("getattr", "abs", "min", "max", "pow", "round", "len")
     ):
@@ -442,9 +447,23 @@ def _resolve_name(text: str) -> Any:
     return found
 
 
+def _own_functions() -> dict[str, Any]:
+    """Functions of this package that graphs call."""
+    from . import _torch, higher_order
+
+    found = {n: f for n, f in vars(higher_order).items() if type(f) is types.FunctionType and not n.startswith("_")}
+    found.update(enter_inference_mode=_torch.enter_inference_mode, exit_inference_mode=_torch.exit_inference_mode)
+    return found
+
+
+def _encode_graph(gm: torch.fx.GraphModule) -> dict[str, Any]:
+    """Nodes of a graph, and the bodies of its higher-order calls by name."""
+    nodes = list(gm.graph.nodes)
+    bodies = {str(n.target): _encode_graph(getattr(gm, str(n.target))) for n in nodes if n.op == "get_attr"}
+    return {"nodes": [_encode_node(n) for n in nodes], "bodies": bodies}
+
+
 def _encode_node(node: torch.fx.Node) -> dict[str, Any]:
-    if node.op == "get_attr":
-        raise ExportError("a graph with nested graphs has no stored form yet", node=node.name)
     target = _target_name(node.target, node.name) if node.op == "call_function" else str(node.target)
     return {
         "op": node.op, "name": node.name, "target": target, "args": _encode(tuple(node.args), node.name),
@@ -453,6 +472,31 @@ def _encode_node(node: torch.fx.Node) -> dict[str, Any]:
 
 
 _METHODS = frozenset(n for n in dir(torch.Tensor) if not n.startswith("__"))
+
+
+def _decode_graph(document: dict[str, Any]) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    nodes: dict[str, torch.fx.Node] = {}
+    bodies = {name: _decode_graph(body) for name, body in document.get("bodies", {}).items()}
+    for item in document["nodes"]:
+        op, target = item["op"], item["target"]
+        args, kwargs = _decode(item["args"], nodes), _decode(item["kwargs"], nodes)
+        if op == "output":
+            graph.output(args[0])
+            continue
+        if op == "call_function":
+            target = _resolve_name(target)
+        elif op == "call_method" and target not in _METHODS:
+            raise ExportError(f"a stored program may not call the method {target!r}")
+        elif op == "get_attr" and target not in bodies:
+            raise ExportError(f"a stored program reads {target!r}, which it does not have")
+        node = nodes[item["name"]] = graph.create_node(op, target, args, kwargs, name=item["name"])
+        if item["stack_trace"]:
+            node.meta["stack_trace"] = item["stack_trace"]
+    root: Any = torch.nn.Module() if bodies else {}
+    for name, body in bodies.items():
+        setattr(root, name, body)
+    return torch.fx.GraphModule(root, graph, "ExportedGraph")
 
 
 def load(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -467,25 +511,13 @@ def load(path: str | os.PathLike[str]) -> ExportedProgram:
         raise ExportError(f"{os.fspath(path)!r} is no exported program: {error}") from error
     if document.get("format") != FORMAT:
         raise ExportError(f"{os.fspath(path)!r} has format {document.get('format')}, this version reads {FORMAT}")
-    graph = torch.fx.Graph()
-    nodes: dict[str, torch.fx.Node] = {}
-    for item in document["nodes"]:
-        args, kwargs = _decode(item["args"], nodes), _decode(item["kwargs"], nodes)
-        if item["op"] == "output":
-            graph.output(args[0])
-            continue
-        target = _resolve_name(item["target"]) if item["op"] == "call_function" else item["target"]
-        if item["op"] == "call_method" and target not in _METHODS:
-            raise ExportError(f"a stored program may not call the method {target!r}")
-        node = nodes[item["name"]] = graph.create_node(item["op"], target, args, kwargs, name=item["name"])
-        if item["stack_trace"]:
-            node.meta["stack_trace"] = item["stack_trace"]
+    gm = _decode_graph(document)
     inputs = [
         InputSpec(i["name"], i["dtype"], i["device"], tuple(i["shape"]), _decode(i["value"], {}))
         for i in document["inputs"]
     ]
     return ExportedProgram(
-        torch.fx.GraphModule({}, graph, "ExportedGraph"),
+        gm,
         inputs,
         [tuple(p) for p in document["placeholders"]],
         state,

@@ -146,6 +146,20 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     tensor.data = value
 
 
+def autograd_grad(
+    outputs: list[torch.Tensor],
+    inputs: list[torch.Tensor],
+    grad_outputs: list[torch.Tensor | None] | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool,
+) -> tuple[torch.Tensor | None, ...]:
+    """``torch.autograd.grad`` of lists."""
+    return torch.autograd.grad(
+        outputs, inputs, grad_outputs, retain_graph=retain_graph, create_graph=create_graph, allow_unused=allow_unused
+    )
+
+
 def get_rng_state() -> torch.Tensor:
     """State of the default generator."""
     return torch.random.get_rng_state()
@@ -178,7 +192,7 @@ def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None
 
 # These act on tensor objects and random generators.
 for _function in (
-    register_hook, remove_hook, make_parameter, set_data,
+    register_hook, remove_hook, make_parameter, set_data, autograd_grad,
     get_rng_state, set_rng_state, manual_seed, seed_generator, generator_state, set_generator_state,
 ):  # fmt: skip
     _function._lamina_needs_real_tensors = True  # type: ignore[attr-defined]

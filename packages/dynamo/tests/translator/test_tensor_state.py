@@ -261,6 +261,63 @@ def attributes_stored_on_tensors():
 
 
 @one_graph
+def gradient_penalty():
+    net = Net()
+
+    def program(x):
+        x = x.detach().requires_grad_()
+        out = net(x).sum()
+        (g,) = torch.autograd.grad(out, x, create_graph=True)
+        return out, (g.norm(dim=1) - 1).pow(2).mean(), g
+
+    return program, lambda: (torch.randn(4, 3),)
+
+
+@one_graph
+def forces():
+    def program(positions):
+        positions = positions.clone().requires_grad_(True)
+        energy = (positions.unsqueeze(0) - positions.unsqueeze(1)).pow(2).sum()
+        return energy.detach(), -torch.autograd.grad(energy, positions)[0]
+
+    return program, lambda: (torch.randn(4, 3),)
+
+
+@one_graph
+def second_derivative():
+    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def program(t):
+        t = t.detach().requires_grad_()
+        u = net(t)
+        du = torch.autograd.grad(u, t, torch.ones_like(u), create_graph=True)[0]
+        d2 = torch.autograd.grad(du[:, 0].sum(), t, create_graph=True)[0]
+        return ((d2 - u) ** 2).mean()
+
+    return program, lambda: (torch.randn(4, 1),)
+
+
+@one_graph
+def gradients_of_unused_tensors():
+    def program(x, w):
+        y = x.detach().clone().requires_grad_()
+        return torch.autograd.grad((x * w).sum(), [w, y], allow_unused=True)
+
+    return program, lambda: (leaf(3), leaf(3))
+
+
+@may_break
+def gradients_that_do_not_exist():
+    def program(x):
+        try:
+            return torch.autograd.grad((x.detach() * 2).sum(), x)
+        except RuntimeError as e:
+            return x + 1, str(e)[:30]
+
+    return program, lambda: (leaf(3),)
+
+
+@one_graph
 def inference_block():
     def program(x):
         y = x * 2

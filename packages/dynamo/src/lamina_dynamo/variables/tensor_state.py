@@ -18,7 +18,9 @@ from .base import VariableTracker
 from .bodies import body_node, translate_body
 from .builtin import CONSTRUCTORS
 from .constant import ConstantVariable
+from .container import TupleVariable
 from .tensor import METADATA, METHODS, SETTERS, TensorVariable
+from .torch_api import handles
 
 
 def make_node(tx: Any, target: Any, args: tuple[Any, ...], value: Any, kwargs: Any = None) -> torch.fx.Node:
@@ -224,3 +226,49 @@ def _make_parameter(tx: Any, data: Any = None, requires_grad: Any = None) -> Var
 
 
 CONSTRUCTORS[torch.nn.Parameter] = _make_parameter
+
+
+# -- gradients of tensors ----------------------------------------------------------------------------------------------
+
+_GRAD_NAMES = (
+    "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused",
+    "is_grads_batched", "materialize_grads",
+)  # fmt: skip
+
+
+def _tensors(tx: Any, vt: VariableTracker) -> list[Any]:
+    return [vt] if isinstance(vt, TensorVariable) else [i.realize() for i in vt.unpack(tx)]
+
+
+@handles(torch.autograd.grad)
+def _autograd_grad(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """Runs on the fakes, whose graph is that of eager as far as it was made in the region."""
+    given = dict(zip(_GRAD_NAMES, args)) | kwargs
+
+    def flag(name: str, default: Any) -> Any:
+        return given[name].realize().as_python_constant() if name in given else default
+
+    outputs, inputs = _tensors(tx, given["outputs"]), _tensors(tx, given["inputs"])
+    if flag("is_grads_batched", False) or flag("materialize_grads", False) or not flag("only_inputs", True):
+        raise GraphBreak("autograd_call")
+    if not all(isinstance(t, TensorVariable) for t in (*outputs, *inputs)) or any(
+        t.source is not None and not t.fake.is_leaf for t in (*outputs, *inputs)
+    ):
+        raise GraphBreak("autograd_call", reason="a graph from outside")
+    directions = given.get("grad_outputs")
+    seeds: Any = None
+    if directions is not None and not (
+        isinstance(directions.realize(), ConstantVariable) and directions.as_python_constant() is None
+    ):
+        seeds = [s.as_proxy() for s in _tensors(tx, directions.realize())]
+    create = flag("create_graph", False)
+    call = (
+        [t.as_proxy() for t in outputs], [t.as_proxy() for t in inputs], seeds, flag("retain_graph", None), create,
+        flag("allow_unused", None) or False,
+    )  # fmt: skip
+    with torch.autograd.set_multithreading_enabled(False):
+        try:
+            result = tx.output.create_node("call_function", higher_order.autograd_grad, call, {}, impure=True)
+        except GraphBreak as e:
+            raise GraphBreak("autograd_call", reason=str(e)) from None
+    return TupleVariable(list(result.items))

@@ -374,7 +374,7 @@ def _breaks(kind: str) -> Handler:
     return handler
 
 
-handles(torch.autograd.grad, torch.autograd.backward)(_breaks("autograd_call"))
+handles(torch.autograd.backward)(_breaks("autograd_call"))
 handles(torch.seed, torch.initial_seed)(_breaks("random_state"))
 handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
 
