@@ -124,11 +124,13 @@ class BindSize:
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
-    """Run `kernel` on the program buffers `args`; `sizes` are the values of `kernel.sizes`."""
+    """Run `kernel` on the program buffers `args`; `sizes` are the values of `kernel.sizes`. `in_place`, (old, new): the
+    kernel turns the dead buffer `old`, one of its arguments, into `new`; the step behind it is ``Reuse(new, old)``."""
 
     kernel: KernelSpec
     args: tuple[str, ...]
     sizes: tuple[Expr, ...] = ()
+    in_place: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..codegen.kernel import BufferArg, KernelSpec, LoopVar, Phase
@@ -10,6 +10,7 @@ from ..config import Config
 from ..index import ZERO, Expr, coefficient, product, substitute, symbol
 from ..ir.program import BufferDecl
 from ..ops import Op
+from .in_place import choose_in_place
 from .nodes import Group, Member
 
 PURE_LIMIT = 3
@@ -27,11 +28,19 @@ class _PhaseDraft:
 class KernelMaker:
     """Builds the kernel of one group. `internal(name)`: nobody outside the group reads that buffer. After `make()`,
     `arguments` names the
-    program buffers of the kernel's pointer arguments, and `dropped` the buffers that need no memory."""
+    program buffers of the kernel's pointer arguments, `dropped` the buffers that need no memory, and `in_place` is
+    (operand, result) where the kernel writes a result over one of `dying` (see `in_place.choose_in_place`)."""
 
     def __init__(
-        self, group: Group, buffers: dict[str, BufferDecl], internal: Callable[[str], bool], config: Config
+        self,
+        group: Group,
+        buffers: dict[str, BufferDecl],
+        internal: Callable[[str], bool],
+        config: Config,
+        dying: Mapping[str, int] | None = None,
     ) -> None:
+        self.dying = dying or {}
+        self.in_place: tuple[str, str] | None = None
         self.group = group
         self.buffers = buffers
         self.config = config
@@ -167,6 +176,8 @@ class KernelMaker:
         exprs_map: dict[Expr, Expr],
         rename: dict[str, Expr],
     ) -> KernelSpec:
+        if self.dying and not self.group.isolated:
+            self._write_in_place(drafts, lambda e: exprs_map.get(e, e))
         reads: dict[str, None] = {}
         writes: dict[str, None] = {}
         modes: set[str] = set()
@@ -187,7 +198,8 @@ class KernelMaker:
             if x not in writes:
                 roles[x] = "in"
         for x in writes:
-            roles[x] = "scratch" if x in self.scratch else "inout" if isolated else "out"
+            both = isolated or (self.in_place is not None and x == self.in_place[1])
+            roles[x] = "scratch" if x in self.scratch else "inout" if both else "out"
         order = sorted(roles, key=lambda x: ("in", "inout", "out", "scratch").index(roles[x]))
         prefix = {"in": "x", "inout": "z", "out": "y", "scratch": "t"}
         local: dict[str, str] = {}
@@ -248,10 +260,28 @@ class KernelMaker:
                 sizes[s] = None
         taken = {v.name for v in (*loops_out, *loops_in)} | set(indirect.values())
         self.arguments = [x for x in order if roles[x] != "scratch"]
+        if self.in_place is not None:
+            self.arguments = [self.in_place[0] if x == self.in_place[1] else x for x in self.arguments]
         self.dropped = {x for x in self.group.writes if x in self.internal or x in self.scratch}
         symbols = tuple(sorted(s for s in sizes if s not in taken))
         device = self.buffers[order[0]].layout.device.type if order else "cpu"
         return KernelSpec(name, tuple(loops_out), tuple(phases), args, symbols, device, self.group.origins)
+
+
+    def _write_in_place(self, drafts: list[_PhaseDraft], final: Callable[[Expr], Expr]) -> None:
+        """Lets the kernel read the chosen operand through its result's name."""
+        self.in_place = choose_in_place([p.ops for p in drafts], self.buffers, self.dying, self.scratch, final)
+        if self.in_place is None:
+            return
+        x, y = self.in_place
+        swap: dict[Op, Op] = {}
+        for p in drafts:
+            for k, op in enumerate(p.ops):
+                args = tuple(swap.get(a, a) if isinstance(a, Op) else a for a in op.args)
+                if op.name == "load" and args[0] == x:
+                    args = (y, *args[1:])
+                if any(a is not b for a, b in zip(args, op.args, strict=True)):
+                    swap[op] = p.ops[k] = Op(op.name, args, op.dtype)
 
 
 def _size_of(e: Expr, name: str) -> Expr:

@@ -50,10 +50,13 @@ def plan_memory(
     for k, (step, _, writes) in enumerate(calls):
         own = not isinstance(step, ExternCall) or step.out
         alive -= sum(size_of[x] for x in _free_expired(steps, pool, k))
+        old, new = (step.in_place or (None, None)) if isinstance(step, KernelCall) else (None, None)
         for x in writes:
             if x in made or x in arena:
                 continue
             made.add(x)
+            if x == new:
+                continue
             alive += size_of[x]
             if own:
                 key = _pool_key(buffers[x])
@@ -65,7 +68,11 @@ def plan_memory(
                     steps.append(Alloc(x))
         peak = max(peak, alive)
         steps.append(step)
+        if old is not None and new is not None:
+            steps.append(Reuse(new, old))
         for x in dying.get(k, ()):
+            if x == old:
+                continue
             decl = buffers[x]
             # torch's allocator for devices hands freed blocks out again by itself
             on_cpu = decl.layout.device.type == "cpu"
@@ -113,8 +120,9 @@ def _is_wanted(
     key = _pool_key(buffers[x])
     for step, _, writes in calls[k + 1 : k + 1 + KEEP_STEPS]:
         if isinstance(step, KernelCall):
+            own = step.in_place[1] if step.in_place is not None else None
             for y in writes:
-                if y not in made and y not in arena and _pool_key(buffers[y]) == key:
+                if y != own and y not in made and y not in arena and _pool_key(buffers[y]) == key:
                     return True
     return False
 

@@ -10,8 +10,9 @@ from ..codegen.kernel import KernelSpec
 from ..config import Config
 from ..graph import GraphLowering
 from ..index import symbol
-from ..ir.program import BindSize, ExternCall, GraphProgram, KernelCall, Step
+from ..ir.program import BindSize, BufferDecl, ExternCall, GraphProgram, KernelCall, Step
 from .fusion import Fusion, Refusal
+from .in_place import last_uses
 from .kernels import KernelMaker
 from .memory import bytes_of, plan_memory
 from .order import order_groups
@@ -50,7 +51,9 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
     names: dict[str, int] = {}
     calls: list[tuple[Step, list[str], list[str]]] = []
     used: set[str] = set()
-    for g in groups:
+    last, written = last_uses(groups)
+    pinned = lowered.pinned | keep
+    for place, g in enumerate(groups):
         if g.extern is not None:
             e = g.extern
             call = ExternCall(
@@ -67,17 +70,24 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
             outside = readers.get(x, 0) - (1 if x in g.reads else 0)
             return buffers[x].kind == "temp" and x not in keep and outside == 0
 
-        maker = KernelMaker(g, buffers, internal, config)
+        dying = {}
+        if lowered.device.type == "cpu":  # a device's allocator hands memory out again by itself
+            ours = [x for x in g.reads if x in written and last[x] == place and x not in pinned]
+            dying = {x: written[x] for x in ours if buffers[x].kind == "temp" and _is_large(buffers[x], config)}
+        maker = KernelMaker(g, buffers, internal, config, dying)
         kernel = maker.make(_kernel_name(g.origins, names))
         shared = kernels.setdefault(kernel.key(), kernel)
         reads = [x for x, b in zip(maker.arguments, kernel.arguments, strict=True) if b.role in ("in", "inout")]
         writes = [x for x, b in zip(maker.arguments, kernel.arguments, strict=True) if b.role in ("out", "inout")]
         values = tuple(lowered.sizes.symbols.get(s) or symbol(s) for s in kernel.sizes)
-        calls.append((KernelCall(shared, tuple(maker.arguments), values), reads, writes))
+        if maker.in_place is not None:
+            writes = [maker.in_place[1] if x == maker.in_place[0] else x for x in writes]
+        calls.append((KernelCall(shared, tuple(maker.arguments), values, maker.in_place), reads, writes))
+        used.update(writes)
         used.update(maker.arguments)
     times["kernels"] = perf_counter() - start
     start = perf_counter()
-    steps, arena, peak = plan_memory(calls, buffers, lowered.pinned | keep, config.arena_bytes)
+    steps, arena, peak = plan_memory(calls, buffers, pinned, config.arena_bytes)
     times["memory"] = perf_counter() - start
     alive = {x: d for x, d in buffers.items() if x in used or x in keep or d.kind in ("input", "constant")}
     program = GraphProgram(
@@ -93,6 +103,12 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
         peak,
     )
     return Schedule(program, [*lowered.region_log, *fusion.log], times)
+
+
+def _is_large(decl: BufferDecl, config: Config) -> bool:
+    """True for what has memory of its own; smaller buffers lie side by side in the arena."""
+    size = bytes_of(decl)
+    return size is not None and size > config.arena_bytes
 
 
 def drop_dead_nodes(nodes: list, keep: set[str]) -> list:
