@@ -5,6 +5,7 @@ import torch
 from check import TARGETS, compare, run
 from programs import Tracer
 
+from lamina_inductor import layout_pass
 from lamina_inductor.compile import compile_graph
 from lamina_inductor.layout_pass import EXTERNS, channels_last_strides, choose_layouts
 
@@ -232,3 +233,28 @@ def test_convolutions_on_cuda_take_weights_in_rows_of_channels_too(dtype, groups
     plan = choose_layouts(graph)
     assert (plan is not None) == wanted
     assert plan is None or set(plan.externs.values()) == {(0, 1)}
+
+@targets
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "size,kernel,stride,padding,dilation",
+    [
+        ((2, 40, 9, 11), (7, 7), 1, (3, 3), 1), ((1, 5, 12, 7), (3, 3), 2, (1, 1), 1),
+        ((3, 16, 8, 8), (5, 3), 2, (2, 0), 1), ((2, 33, 10, 9), (3, 3), 1, (2, 2), 2),
+        ((2, 4, 3, 3), (3, 3), 1, (1, 1), 1), ((2, 20, 6, 5), (1, 5), 1, (0, 4), 1),
+        ((1, 8, 5, 9), (3, 3), 3, (0, 2), 2),
+    ],
+)  # fmt: skip
+def test_depthwise_weight_gradient(size, kernel, stride, padding, dilation, dtype, target, monkeypatch):
+    monkeypatch.setattr(layout_pass, "_LEAST_GAIN", 0.0)
+    x, w = torch.randn(size, dtype=dtype), torch.randn(size[1], 1, *kernel, dtype=dtype)
+    options = ([stride] * 2, list(padding), [dilation] * 2, False, [0, 0], size[1])
+    g = torch.randn_like(torch.ops.aten.convolution(x, w, None, *options))
+    for mask in ([True, True, True], [False, True, False], [True, True, False]):
+        t = Tracer(x, w, g)
+        grads = t.convolution_backward(t.mul(g, 0.5), t.mul(x, 0.5), w, [size[1]], *options, mask)
+        again = t.convolution_backward(t.mul(g, 0.5), t.mul(x, 2.0), w, [size[1]], *options, mask)
+        gm = t.finish(*[v for v in (*grads, *again) if v is not None])
+        near = dict(rtol=2e-2, atol=0.1) if dtype == torch.bfloat16 else dict(rtol=1e-4, atol=1e-4)
+        compiled = run(gm, [x, w, g], target, **near)
+        assert sum(k.name.startswith("depthwise_weight_grad") for k in compiled.kernels) == 2

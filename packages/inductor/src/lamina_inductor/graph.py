@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from .codegen.native_kernel import NativeOp
 from .config import Config
 from .errors import InductorError, LoweringError, UnsupportedGraph
 from .index import ONE, Expr, unwrap
@@ -471,7 +472,7 @@ class GraphLowering:
                     return out
         elif name is not None and "extern" not in getattr(getattr(target, "spec", None), "tags", ()):
             reason = "no lowering"
-        if reason is not None:
+        if reason:
             self.reasons.append((node.name, f"{target}: {reason}"))
         return self._extern(node, target, args, kwargs, val)
 
@@ -510,6 +511,22 @@ class GraphLowering:
             self.realize(out)
 
     # ---- extern calls ----
+
+    def extern(self, args: Any, kwargs: Any, val: Any) -> Any:
+        """The current node's op called with other arguments; `val`: its results' metadata, None for those not made."""
+        assert self.node is not None
+        return self._extern(self.node, self.node.target, args, kwargs, val)
+
+    def native_node(self, op: NativeOp, operands: Sequence[TensorValue], meta: ResultMeta) -> TensorValue:
+        """A call of a hand-written kernel on stored operands; its result is contiguous."""
+        name, layout = self.new_buffer(meta, stride=contiguous_strides(meta.shape))
+        refs = tuple(BufferRef(x.buffer) for x in operands)  # type: ignore[arg-type]
+        reads: dict[str, list] = {r.name: [] for r in refs}
+        assert self.node is not None
+        self._add(
+            ExternNode(len(self.nodes), op, refs, {}, (name,), reads, {name: []}, origins=(self.node.name,), out=True)
+        )
+        return self.stored(meta, name, layout)
 
     def _extern(self, node: Node, target: Any, args: Any, kwargs: Any, val: Any) -> Any:
         overload = getattr(getattr(target, "spec", None), "aten", None) or target

@@ -24,6 +24,7 @@ _UNIT_COST = 260
 """Ops a unit holds before a new one is begun: about 0.4 s of compile time."""
 
 _KERNEL_HEAD = '#include "lamina.h"\nusing namespace lm;\n'
+_NATIVE_HEAD = '#include "lamina_conv.h"\n'
 _LONG_STEPS = 100  # the wrapper of a longer program is compiled without optimisation: kernels stay out of it
 _GRAPH_HEAD = '#include "lamina_graph.h"\n'
 
@@ -66,11 +67,13 @@ class CppTarget:
         wrapper = write_wrapper(program, kernel_text, toolchain.vector_bytes() // 4, more_sizes)
         bodies = ["".join(f.text + "\n" for f in group) for group in groups]
         head = ('#include "lamina.h"\n' if wrapper.includes_kernels or in_wrapper else "") + _GRAPH_HEAD
+        extra = [_NATIVE_HEAD if any(f.is_native for f in group) else "" for group in groups]
         if in_wrapper:
             body = "".join(bodies).replace('extern "C" int ', "static int ")
+            head = "".join(extra) + head
             sources = [f"{head}namespace kernels {{\nusing namespace lm;\n{body}}}\n{wrapper.source}"]
         else:
-            sources = [head + wrapper.source] + [_KERNEL_HEAD + b for b in bodies]
+            sources = [head + wrapper.source] + [e + _KERNEL_HEAD + b for e, b in zip(extra, bodies, strict=True)]
         units = [build_cache.Unit(s) for s in sources]
         if not in_wrapper:
             units[0] = build_cache.Unit(sources[0], extra=wrapper.flags)

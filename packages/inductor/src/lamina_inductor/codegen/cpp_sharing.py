@@ -15,19 +15,22 @@ from dataclasses import dataclass
 
 from .cpp_kernel import write_template
 from .kernel import KernelSpec
+from .native_kernel import NativeKernel
 
 _MARK = re.compile("\x01([^\x02]*)\x02")
 _NAME = "lamina_kernel_name_"
 _SIZES_READ = "(void)B, (void)S;"
+_NATIVE_COST = 60
 
 
 @dataclass
 class Function:
-    """One C++ function: its name, text, and number of ops."""
+    """One C++ function: its name, text, and number of ops; `is_native`: it needs the header of hand-written kernels."""
 
     name: str
     text: str
     cost: int
+    is_native: bool = False
 
 
 def share_kernels(
@@ -35,12 +38,16 @@ def share_kernels(
 ) -> tuple[list[Function], dict[str, tuple[int, tuple[str, ...]]]]:
     """(functions, kernel key -> (position of its function, extra arguments as C text))."""
     members: dict[tuple[str, ...], list[tuple[KernelSpec, list[str]]]] = {}
+    native: dict[str, list[NativeKernel]] = {}
     seen: set[str] = set()
     for spec in kernels:
         key = spec.key()
         if key in seen:
             continue
         seen.add(key)
+        if isinstance(spec, NativeKernel):
+            native.setdefault(spec.template, []).append(spec)
+            continue
         parts = _MARK.split(write_template(spec, _NAME, vector_bytes))
         members.setdefault(tuple(parts[::2]), []).append((spec, parts[1::2]))
     functions: list[Function] = []
@@ -63,6 +70,12 @@ def share_kernels(
         for k, (spec, _) in enumerate(group):
             calls[spec.key()] = (len(functions), tuple(column[k] for column in arguments))
         functions.append(Function(name, text, sum(1 for _ in first.ops()) + 15))
+    for template, same in native.items():
+        name, call = f"k{len(functions)}", template.replace("{N}", str(max(1, vector_bytes // 4)))
+        for spec in same:
+            calls[spec.key()] = (len(functions), tuple(map(str, spec.numbers)))
+        text = f'extern "C" int {name}(void* const* B, const i64* S) {{ return {call}(B, S); }}\n'
+        functions.append(Function(name, text, _NATIVE_COST, True))
     return functions, calls
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ..codegen.kernel import KernelSpec
+from ..codegen.native_kernel import NativeOp
 from ..config import Config
 from ..graph import GraphLowering
 from ..index import symbol
@@ -56,6 +57,12 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
     for place, g in enumerate(groups):
         if g.extern is not None:
             e = g.extern
+            if isinstance(e.target, NativeOp):
+                own = kernels.setdefault(e.target.kernel.key(), e.target.kernel)
+                names_of = (*(a.name for a in e.args), *(o for o in e.outputs if o is not None))
+                calls.append((KernelCall(own, names_of), list(e.reads), list(e.writes)))
+                used.update(names_of)
+                continue
             call = ExternCall(
                 e.target, e.args, e.kwargs, e.outputs, e.out, e.scalars, e.origins[0] if e.origins else "",
                 e.effect,
