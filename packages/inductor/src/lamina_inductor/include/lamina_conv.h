@@ -31,11 +31,13 @@ template <class T, int KW, int N> int depthwise_weight_grad(void* const* B, cons
   const i64 blocks = (c + N - 1) / N, rows = images * oh, taps = kh * KW;
   const i64 chunks = imax(1, imin(imin(rows, 64), rows * ow * c / 32768)), step = (rows + chunks - 1) / chunks;
   const inner_range inside(ow, w, KW, sw, pw, dw);
+  // the last block overlaps the one before it: loads of a part of a register are slow
+  auto first = [&](i64 block) { return imin(block * N, imax(0, c - N)); };
   heap memory((chunks * blocks * taps + 1) * i64(sizeof(V)) + 64);
   f32* const parts = (f32*)(((u64)memory.p + 63) / 64 * 64);
   parallel(chunks * blocks, step * ow * taps * N, 1, [&](i64 from, i64 to) {
     for (i64 it = from; it < to; ++it) {
-      const i64 chunk = it / blocks, at = it % blocks * N, end = imin((chunk + 1) * step, rows);
+      const i64 chunk = it / blocks, at = first(it % blocks), end = imin((chunk + 1) * step, rows);
       f32* const mine = parts + it * taps * N;
       for (i64 k = 0; k < taps * N; ++k) mine[k] = 0;
       auto walk = [&](auto count) __attribute__((always_inline)) {
@@ -68,8 +70,8 @@ template <class T, int KW, int N> int depthwise_weight_grad(void* const* B, cons
           }
         }
       };
-      if (at + N <= c) walk(all_lanes{});
-      else walk(int(c - at));
+      if (c >= N) walk(all_lanes{});
+      else walk(int(c));
     }
   });
   parallel(blocks, chunks * taps * N, 1, [&](i64 from, i64 to) {
@@ -77,9 +79,9 @@ template <class T, int KW, int N> int depthwise_weight_grad(void* const* B, cons
       for (i64 k = 0; k < taps; ++k) {
         V sum = {};
         for (i64 chunk = 0; chunk < chunks; ++chunk) sum += load_raw<f32, N>(parts + ((chunk * blocks + b) * taps + k) * N, all_lanes{});
-        for (i64 l = 0; l < imin(N, c - b * N); ++l) {
+        for (i64 l = 0; l < imin(N, c); ++l) {
           vec<f32, 1> one = {sum[l]};
-          store(out + (b * N + l) * taps + k, one, all_lanes{});
+          store(out + (first(b) + l) * taps + k, one, all_lanes{});
         }
       }
     }
