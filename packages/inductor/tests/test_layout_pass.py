@@ -234,6 +234,7 @@ def test_convolutions_on_cuda_take_weights_in_rows_of_channels_too(dtype, groups
     assert (plan is not None) == wanted
     assert plan is None or set(plan.externs.values()) == {(0, 1)}
 
+
 @targets
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
