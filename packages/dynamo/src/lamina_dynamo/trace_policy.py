@@ -144,7 +144,7 @@ _QUERY_PREFIXES = (
     "result_type",
     "promote_types",
 )
-_OPERATOR_OWNERS = (
+OPERATOR_OWNERS = (
     "torch._C._VariableFunctions",
     "torch._C._nn",
     "torch._C._linalg",
@@ -177,7 +177,7 @@ def _is_allowed(fn: Any) -> bool:
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, type) and owner.__name__ == "_VariableFunctionsClass":
         return True
-    if isinstance(owner, types.ModuleType) and owner.__name__ in _OPERATOR_OWNERS:
+    if isinstance(owner, types.ModuleType) and owner.__name__ in OPERATOR_OWNERS:
         return True
     name = fn.__name__
     if getattr(torch._C._VariableFunctions, name, None) is not None and getattr(torch, name, None) is fn:
@@ -185,6 +185,6 @@ def _is_allowed(fn: Any) -> bool:
     if getattr(torch, name, None) is fn and name in ("tensor", "as_tensor", "arange", "zeros", "ones", "full", "empty"):
         return True
     module = getattr(fn, "__module__", None) or ""
-    if module in _OPERATOR_OWNERS:
+    if module in OPERATOR_OWNERS:
         return True
     return name.startswith(_QUERY_PREFIXES)

@@ -110,6 +110,7 @@ def what_it_sees(x):
     s = x.as_subclass(Logged)
     out = [s + 1, 1 - s, -s, abs(s), s @ s.t(), s[0], s[:, 1], s > 0, s**2, 2 / s, s.sin(), s.sum(dim=0), torch.cos(s)]
     out += [torch.cat([s, x]), F.relu(s), F.linear(s, x), s.reshape(-1), s.to(torch.float64), x + s, x == s]
+    out += [s.new_ones(2), s.detach(), torch.ones_like(s), torch.empty(2).fill_(1)]
     s.mul_(2)
     s[0] = 1.0
     return out, s.shape, s.dim(), s.dtype, s.requires_grad, len(s)
@@ -135,7 +136,7 @@ def mode_inside(x):
     mode = Scaling(10)
     with mode:
         y = torch.add(x, 1)
-        z = y.sin() * x.shape[0]
+        z = y.sin() * x.shape[0] + torch.ones(3).new_zeros(3)
     return y, z, torch.add(x, 1), mode.seen
 
 
@@ -177,7 +178,8 @@ def overrides_switched_off(x):
 
 
 class Picky:
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
         return NotImplemented
 
 

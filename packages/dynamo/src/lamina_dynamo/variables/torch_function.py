@@ -222,19 +222,26 @@ def _overriding(tx: Any, values: list[VariableTracker]) -> list[VariableTracker]
     return found
 
 
-def _ignored() -> set[Any]:
-    global _ignored_functions
-    if _ignored_functions is None:
-        _ignored_functions = set(torch.overrides.get_ignored_functions())
-        _ignored_functions.discard(_DEFAULT)
-    return _ignored_functions
-
-
-_ignored_functions: set[Any] | None = None
-_NEVER = {
-    _DEFAULT, torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack, torch.Tensor.as_subclass,
-    torch.compiler.is_compiling, torch.is_tensor, torch._C._set_grad_enabled, torch.is_grad_enabled,
+_NEVER: set[Any] = {
+    _DEFAULT,
+    torch.Tensor.as_subclass, torch.Tensor._make_subclass, torch.Tensor._make_wrapper_subclass, torch.from_numpy,
 }  # fmt: skip
+_METHOD_WRAPPER = type(torch.Tensor.shape.__get__)  # type: ignore[attr-defined]
+
+
+def _is_overridable(value: Any) -> bool:
+    """Do calls of this function of torch go to ``__torch_function__``?"""
+    if value in _NEVER:
+        return False
+    if isinstance(value, types.FunctionType):
+        return value.__module__ in trace_policy.GRAPH_MODULES
+    if isinstance(value, types.BuiltinFunctionType):
+        named = getattr(torch._C._VariableFunctions, value.__name__, None) is not None
+        return named or (value.__module__ or "") in trace_policy.OPERATOR_OWNERS
+    return isinstance(value, (*_TENSOR_METHODS, torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+
+
+_TENSOR_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, _METHOD_WRAPPER)
 
 
 def intercept(
@@ -244,11 +251,8 @@ def intercept(
     if tx.output.overrides_off and not tx.output.function_modes:
         return None
     value = func.as_python_constant()
-    try:
-        if value in _NEVER or value in _ignored():
-            return None
-    except TypeError:
-        pass
+    if not _is_overridable(value):
+        return None
     values = [*args, *kwargs.values()]
     if not takes_part(tx, values):
         return None
@@ -312,7 +316,6 @@ def _has(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker
 
 for _name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
     handles(getattr(torch.overrides, _name), getattr(torch._C, "_" + _name))(_has)
-    _NEVER |= {getattr(torch.overrides, _name), getattr(torch._C, "_" + _name)}
 
 
 @handles(torch.overrides.handle_torch_function)
@@ -322,9 +325,6 @@ def _handle(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTrac
     if not isinstance(func, TorchFunctionVariable) and real is not None:
         func = TorchFunctionVariable(real)
     return hand_over(tx, func, relevant.unpack(tx), rest, kwargs)
-
-
-_NEVER.add(torch.overrides.handle_torch_function)
 
 
 @handles(_DEFAULT)
