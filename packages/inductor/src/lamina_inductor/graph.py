@@ -27,6 +27,7 @@ from .ir.program import BufferDecl, BufferRef, KernelCall, Output
 from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
+from .lowering.matmul import as_linear
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
 from .ops import Op
@@ -87,6 +88,7 @@ class GraphLowering:
         self.pinned: set[str] = set()
         self.input_count = 0
         self.env: dict[Node, Any] = {}
+        self.ready: dict[Node, TensorValue] = {}  # values of nodes ahead that an earlier node computed with its own
         self.node: Node | None = None
         self._table = load_lowerings()
         self._answers: dict[tuple[str, torch.dtype], str | None] = {}
@@ -305,11 +307,17 @@ class GraphLowering:
         serial: Sequence[int],
         body: Callable[[Builder, Index], tuple[Index, Op]],
         mode: str | None,
+        reuse: bool = False,
     ) -> TensorValue:
-        """A copy of `x` into which every position of `shape` stores one element; `serial` dimensions may collide."""
+        """A copy of `x` into which every position of `shape` stores one element; `serial` dimensions may collide.
+        With `reuse`, nobody else reads `x`: where it has memory of its own, that is written to instead of a copy."""
         meta = self.result()
-        name, layout = self.new_buffer(meta)
-        self.store_node(x, name, layout)
+        if reuse and x.buffer is not None and self._owns_memory(x):
+            assert x.layout is not None
+            name, layout = x.buffer, x.layout
+        else:
+            name, layout = self.new_buffer(meta)
+            self.store_node(x, name, layout)
         k = len(self.nodes)
         serial = set(serial)
         loops = tuple(
@@ -321,6 +329,28 @@ class GraphLowering:
         b.store(name, layout.index(where), value, mode)
         self._add(LoopNode(k, loops, (), b.ops, [], self._origins(), True))
         return self.stored(meta, name, layout)
+
+    def _owns_memory(self, x: TensorValue) -> bool:
+        decl = self.buffers[x.buffer]  # type: ignore[index]
+        return decl.kind == "temp" and decl.layout == x.layout and x.buffer not in self.pinned
+
+    def addend_of_only_use(self) -> tuple[TensorValue | None, Node | None]:
+        """(other operand, sum) when the current node is used once, by an addition whose other operand is a tensor of
+        the same kind that is known already and used nowhere else; (None, None) otherwise."""
+        node = self.node
+        assert node is not None
+        users = list(node.users)
+        if len(users) != 1 or getattr(users[0].target, "name", "") != "add" or len(users[0].all_input_nodes) != 2:
+            return None, None
+        other = next(a for a in users[0].all_input_nodes if a is not node)
+        value = self.env.get(other)
+        if not isinstance(value, TensorValue) or len(other.users) != 1 or other.op != "call_function":
+            return None, None
+        if getattr(other.target, "name", "") in VIEWS:
+            return None, None
+        meta = self.result()
+        same = value.dtype == meta.dtype and value.shape == meta.shape and value.device == meta.device
+        return (value, users[0]) if same else (None, None)
 
     # ---- the walk ----
 
@@ -433,6 +463,8 @@ class GraphLowering:
         return a
 
     def _call(self, node: Node) -> Any:
+        if node in self.ready:
+            return self.ready[node]
         target = node.target
         if target is operator.getitem:
             source = self.env[node.args[0]]  # type: ignore[index]
@@ -533,6 +565,10 @@ class GraphLowering:
         schema = getattr(overload, "_schema", None)
         if schema is not None and schema.is_mutable:
             raise UnsupportedGraph(f"{target} mutates its arguments", node=node.name)
+        linear = as_linear(self, overload, args, kwargs)
+        if linear is not None:
+            target, args = linear
+            kwargs, schema = {}, target._schema
         reads: dict[str, list] = {}
         turned = self.layouts.externs.get(node, ()) if self.layouts is not None else ()
 

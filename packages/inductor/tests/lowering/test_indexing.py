@@ -87,3 +87,33 @@ def test_empty_index(target):
     x, i = torch.randn(6, 5), torch.empty(0, dtype=torch.int64)
     t = Tracer(x, i)
     run(t.finish(t.take_rows(x, i), t.index_put(x, (i, None), t.take_rows(x, i), True)), [x, i], target)
+
+
+@targets
+@pytest.mark.parametrize("padding", [-1, 3])
+def test_gradient_of_an_embedding(padding, target):
+    grad, index = torch.randn(3, 5, 6), torch.randint(0, 7, (3, 5))
+    t = Tracer(grad, index)
+    compiled = run(t.finish(t.embedding_dense_backward(grad, index, 7, padding, False)), [grad, index], target)
+    assert not compiled.externs
+
+
+@targets
+def test_gradient_of_an_embedding_is_added_in_place(target):
+    grad, index, a, b = torch.randn(5, 6), torch.randint(0, 70, (5,)), torch.randn(70, 4), torch.randn(4, 6)
+    t = Tracer(grad, index, a, b)
+    other = t.call(torch.ops.aten.mm.default, a, b)
+    total = t.add(other, t.embedding_dense_backward(grad, index, 70, -1, False))
+    compiled = run(t.finish(total), [grad, index, a, b], target)
+    assert len(compiled.kernels) == 1  # the rows; no table of zeros and no pass over the whole table
+
+
+@targets
+def test_gradient_of_an_embedding_keeps_what_others_read(target):
+    grad, index, a = torch.randn(5, 6), torch.randint(0, 70, (5,)), torch.randn(70, 6)
+    t = Tracer(grad, index, a)
+    other = t.exp(a)
+    total = t.add(other, t.embedding_dense_backward(grad, index, 70, -1, False))
+    run(t.finish(total, t.mul(other, 2.0)), [grad, index, a], target)
+    t = Tracer(grad, index, a)
+    run(t.finish(t.add(a, t.embedding_dense_backward(grad, index, 70, -1, False))), [grad, index, a], target)

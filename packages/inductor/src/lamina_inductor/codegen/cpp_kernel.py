@@ -23,6 +23,7 @@ import torch
 
 from ..index import ONE, Expr, coefficient, product, to_expr
 from ..ops import MULTI_RESULT, Op
+from .cpp_columns import can_split_rows, write_split_rows
 from .cpp_ops import ELEMENT, EXPENSIVE, LANE, TEXT, lane_bytes, truth, vector_type
 from .kernel import BufferArg, KernelSpec, LoopVar, Phase
 
@@ -181,7 +182,7 @@ class KernelWriter:
             (lane_bytes(op.dtype) for op in self.spec.ops() if op.dtype in LANE and op.name != "indirect"), default=4
         )
         lanes = max(1, self.vector_bytes // widest)
-        if self.mode == "column" and self._can_widen(lanes):
+        if self.mode == "column" and not can_split_rows(self) and self._can_widen(lanes):
             lanes *= 4
         return lanes
 
@@ -227,6 +228,8 @@ class KernelWriter:
         self.put(f"constexpr int N = {self.lanes};")
         if self.mode == "row":
             self._write_row()
+        elif self.mode == "column" and can_split_rows(self):
+            write_split_rows(self)
         else:
             self._write_column()
         self.put("return err;")

@@ -119,7 +119,22 @@ def _convolution_backward(call: ExternCall, names: Names, outs: list[str], out_h
     return lines
 
 
+def _linear(call: ExternCall, names: Names, outs: list[str], out_handle: str | None) -> list[str]:
+    g = _bind(call)
+    if out_handle is not None or names.device != "cpu" or g["attr"] != "none" or g["scalars"] or g["algorithm"]:
+        raise NoRoute("only the plain linear layer is written")
+    x, w = names.handle(g["X"]), names.handle(g["W"])
+    lines, bias = [], "nullptr"
+    if g["B"] is not None:
+        lines.append(f"void* bias = {names.handle(g['B'])};")
+        bias = "&bias"
+    lines.append('const char* const none = "";')
+    lines.append(f'failed = aoti_torch_cpu__linear_pointwise({x}, {w}, {bias}, "none", nullptr, 0, &none, {outs[0]});')
+    return lines
+
+
 DIRECT: dict[str, Callable] = {
+    "mkldnn::_linear_pointwise": _linear,
     "aten::mm": _matrix_call("mm_out", ("self", "mat2")),
     "aten::bmm": _matrix_call("bmm_out", ("self", "mat2")),
     "aten::addmm": _matrix_call("addmm_out", ("self", "mat1", "mat2"), ("beta", "alpha")),

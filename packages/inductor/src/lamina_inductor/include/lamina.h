@@ -857,6 +857,9 @@ template <class V, int U = 1> struct sum_acc {
     for (int k = 0; k < U; ++k) store.add(part[k]), part[k] = V{};
   }
   LM_INLINE void merge(sum_acc& o) { spill(), o.spill(), store.total += o.store.total; }
+  LM_INLINE void absorb(sum_acc& o) {  // one that has not been spilled yet
+    for (int k = 0; k < U; ++k) store.add(o.part[k]);
+  }
   LM_INLINE V lanes_result() { return spill(), store.get(); }
   LM_INLINE elem<V> result() { return spill(), store.all(); }
 };
@@ -1185,6 +1188,11 @@ struct heap {  // scratch that does not fit the stack
   heap(i64 bytes) : p(malloc(bytes > 0 ? (unsigned long)bytes : 1)) {}
   ~heap() { free(p); }
   heap(const heap&) = delete;
+};
+template <class A> struct parts {  // accumulators in memory; not initialised
+  heap block;
+  A* p;
+  parts(i64 n) : block(n * i64(sizeof(A)) + i64(alignof(A))), p((A*)(((u64)block.p + alignof(A) - 1) / alignof(A) * alignof(A))) {}
 };
 
 extern "C" {

@@ -196,3 +196,31 @@ def _index_add(g: Any, x: TensorValue, dim: int, index: TensorValue, src: Tensor
         return (*position[:dim], picked, *position[dim + 1 :]), src.load(b, position)
 
     return g.scatter_node(x, src.shape, [dim], body, mode)
+
+
+@lowering("embedding_dense_backward")
+def _embedding_dense_backward(
+    g: Any, grad: TensorValue, indices: TensorValue, num: Expr, padding_idx: int, scale: bool
+) -> TensorValue:
+    """Rows of `grad` added into a table of zeros, or straight into what the table is added to: the gradient of a weight
+    that is an embedding and the last layer at once needs no table of its own then."""
+    if g.device.type != "cpu" or scale or grad.dtype not in (torch.float32, torch.float64):
+        raise LoweringError("left to the library: another device or dtype, or scaled by frequency")
+    meta = g.result()
+    rank = len(indices.shape)
+    rows = meta.shape[0]
+
+    def body(b: Builder, position: Index) -> tuple[Index, Op]:
+        row = indices.load(b, position[:rank])
+        value = grad.load(b, position)
+        if padding_idx >= 0:
+            value = b.where(b.eq(row, b.constant(padding_idx, row.dtype)), b.constant(0.0, value.dtype), value)
+        picked = b.checked_index(row, rows, "index out of range in self", wrap=False)
+        return (picked, position[rank]), value
+
+    base, total = g.addend_of_only_use()
+    zeros = g.lazy(meta, lambda b, index: b.constant(0.0, meta.dtype))
+    out = g.scatter_node(zeros if base is None else base, grad.shape, range(rank), body, "add", reuse=base is not None)
+    if total is not None:
+        g.ready[total] = out
+    return out

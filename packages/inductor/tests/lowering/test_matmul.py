@@ -1,0 +1,60 @@
+"""Matrix products that become oneDNN's linear layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from check import TARGETS, compare, run
+from programs import Tracer
+
+from lamina_inductor import compile_graph
+from lamina_inductor.lowering.matmul import linear_op
+
+aten = torch.ops.aten
+targets = pytest.mark.parametrize("target", TARGETS)
+needs_onednn = pytest.mark.skipif(linear_op() is None, reason="this torch has no oneDNN")
+
+
+def calls(compiled) -> list[str]:
+    return [str(c.target) for c in compiled.externs]
+
+
+@needs_onednn
+@targets
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_large_products(target, transposed, bias):
+    x, b = torch.randn(160, 320), torch.randn(256)
+    w = torch.randn(256, 320) if transposed else torch.randn(320, 256)
+    t = Tracer(x, w, b)
+    right = t.permute(w, (1, 0)) if transposed else w
+    y = t.call(aten.addmm.default, b, x, right) if bias else t.call(aten.mm.default, x, right)
+    compiled = run(t.finish(t.mul(y, 2.0)), [x, w, b], target, rtol=1e-4, atol=1e-4)
+    assert calls(compiled) == ["mkldnn._linear_pointwise.default"]
+
+
+@targets
+def test_products_that_stay(target):
+    x, w, full = torch.randn(160, 320), torch.randn(320, 256), torch.randn(160, 256)
+    small = torch.randn(8, 8)
+    t = Tracer(x, w, full, small)
+    left = t.permute(t.mul(x, 2.0), (1, 0))
+    out = (
+        t.call(aten.mm.default, left, full),  # the gradient of a weight
+        t.call(aten.addmm.default, full, x, w),  # a whole matrix is added
+        t.call(aten.mm.default, small, small),
+    )
+    compiled = run(t.finish(*out), [x, w, full, small], target, rtol=1e-4, atol=2e-4)
+    assert not [c for c in calls(compiled) if "linear" in c]
+
+
+@needs_onednn
+@targets
+def test_bfloat16_with_bias(target):
+    x, w, b = (torch.randn(s).bfloat16() for s in ((160, 320), (256, 320), (256,)))
+    t = Tracer(x, w, b)
+    y = t.call(aten.addmm.default, b, x, t.permute(w, (1, 0)))
+    compiled = compile_graph(t.finish(y), target=target)
+    assert calls(compiled) == ["mkldnn._linear_pointwise.default"]
+    exact = (x.double() @ w.double().t() + b.double()).bfloat16()
+    compare(compiled([x, w, b])[0], exact, rtol=1.6e-2, atol=1e-1)
