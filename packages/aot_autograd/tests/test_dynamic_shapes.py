@@ -165,7 +165,6 @@ def test_gradients_come_in_the_layout_of_the_output(h):
             torch.testing.assert_close(found[1], found[0])
 
 
-
 def test_backward_is_told_sizes_that_its_inputs_do_not_show(h):
     def fn(x):
         return torch.diag_embed(x, offset=1)
@@ -181,3 +180,34 @@ def test_backward_is_told_sizes_that_its_inputs_do_not_show(h):
             (x,) = make(n)
             grads.append(torch.autograd.grad(call(x), x, torch.ones(3, n + 1, n + 1))[0])
         torch.testing.assert_close(grads[1], grads[0])
+
+
+def test_an_op_on_equal_symbolic_metadata_is_asked_for_once(h, monkeypatch):
+    from lamina_aot_autograd.trace import fallback
+
+    asked = []
+    real = fallback._fake_results
+
+    def counting(func, args, kwargs, env=None):
+        asked.append(func)
+        return real(func, args, kwargs, env)
+
+    monkeypatch.setattr(fallback, "_fake_results", counting)
+
+    def fn(x, y):
+        for _ in range(6):
+            x = (x.transpose(0, 1).transpose(0, 1) + 1).unsqueeze(0).squeeze(0)
+            y = y.transpose(0, 1).transpose(0, 1).unsqueeze(0).squeeze(0) * 2
+        return (x, y)
+
+    gm = h.trace(fn)
+    inputs = [torch.randn(4, 6), torch.randn(5, 6)]
+    make_dynamic(gm, inputs, {0: [0], 1: [0]})
+    call = h.compile_fn(gm, inputs)
+    assert call.reason is None
+    # sizes that are different symbols are different questions: four views each
+    assert len(asked) == 8
+    for n in (4, 9):
+        x, y = torch.randn(n, 6), torch.randn(n + 2, 6)
+        for got, want in zip(call(x, y), fn(x, y), strict=True):
+            torch.testing.assert_close(got, want)

@@ -29,9 +29,10 @@ def placeholders_of(joint: JointGraph) -> list[fx.Node]:
     return [n for n in joint.graph.nodes if n.op == "placeholder"]
 
 
-def is_tensor_input(joint: JointGraph, position: int) -> bool:
-    """True when forward input `position` is a tensor."""
-    return isinstance(placeholders_of(joint)[position].meta["val"], torch.Tensor)
+def tensor_inputs(joint: JointGraph) -> list[bool]:
+    """For each forward input, whether it is a tensor."""
+    count = joint.metadata.num_forward_inputs
+    return [isinstance(n.meta["val"], torch.Tensor) for n in placeholders_of(joint)[:count]]
 
 
 def rng_state(args: Sequence[Any]) -> tuple:
@@ -52,7 +53,7 @@ class DoubleBackward:
         self.saved_inputs = [v.position if v.kind == "input" else -1 for v in parts.saved if v.is_tensor]
         held = set(self.saved_inputs)
         count = joint.metadata.num_forward_inputs
-        tensors = [isinstance(n.meta["val"], torch.Tensor) for n in placeholders_of(joint)[:count]]
+        tensors = tensor_inputs(joint)
         self.loose = [i for i in range(count) if tensors[i] and i not in held]
         self.rigid = [i for i in range(count) if not tensors[i]]
 

@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from ._torch import DisableAutocast, below_autograd, interpreter_stack, is_any_autocast_enabled, short_apply
-from .double_backward import DoubleBackward, is_tensor_input, placeholders_of, rng_state
+from .double_backward import DoubleBackward, placeholders_of, rng_state, tensor_inputs
 from .errors import AotError
 from .observe import is_observed, report
 from .partition import Partition
@@ -319,10 +319,11 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     if sizes:
         source.add(1, f"ctx.sizes = ({', '.join(place(v) for v in sizes)},)")
     saved_inputs = {v.position for v in tensors if v.kind == "input"}
-    loose = [i for i in range(meta.num_forward_inputs) if i not in saved_inputs and is_tensor_input(joint, i)]
+    is_tensor = tensor_inputs(joint)
+    loose = [i for i in range(meta.num_forward_inputs) if i not in saved_inputs and is_tensor[i]]
     if loose:
         source.add(1, f"ctx.loose = ({', '.join(f'(ref(args[{i}]), args[{i}]._version)' for i in loose)},)")
-    rigid = [i for i in range(meta.num_forward_inputs) if not is_tensor_input(joint, i)]
+    rigid = [i for i in range(meta.num_forward_inputs) if not is_tensor[i]]
     if rigid:
         source.add(1, f"ctx.numbers = ({', '.join(f'args[{i}]' for i in rigid)},)")
     plain = [k for k in range(count) if not meta.differentiable[k] and k != -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from typing import Any
@@ -261,6 +262,19 @@ class random_state_kept:
 def symbol_source(name: str) -> Any:
     """A key for the ShapeEnv: it wants an object of torch's own class of sources, of which it uses the name."""
     return _symbol_class()(name)
+
+
+@functools.cache
+def shape_env_class() -> Any:
+    """A ShapeEnv that does not ask where in torch a guard comes from: guards here carry the user's line, and to know
+    its own files torch would import its compiler (a second)."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    class SizeEnv(ShapeEnv):
+        def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> Any:
+            return super()._get_stack_summary(False, framework_loc or "lamina")
+
+    return SizeEnv
 
 
 _symbol_type: Any = None

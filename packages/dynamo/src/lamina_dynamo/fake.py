@@ -203,6 +203,10 @@ _NUMBERS = {bool, int, float, str, type(None), torch.dtype}
 def _key(x: Any) -> Any:
     kind = type(x)
     if kind is Fake:
+        shape, stride, dtype, device, offset = x.mk
+        for n in (*shape, *stride, offset):
+            if type(n) is not int:
+                return (tuple(map(_size, shape)), tuple(map(_size, stride)), dtype, device, _size(offset))
         return x.mk
     if kind in _PLAIN:
         return (kind, x)
@@ -210,11 +214,23 @@ def _key(x: Any) -> Any:
         return tuple([_key(i) for i in x])
     if isinstance(x, torch.Tensor):
         return (tuple(x.shape), x.stride(), x.dtype, x.device, x.storage_offset())
-    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)):
+    if kind is torch.SymInt:
+        return _size(x)
+    if isinstance(x, (torch.SymFloat, torch.SymBool, torch.Generator)):
         raise _Uncachable
     if kind is torch.Size:
-        return tuple(x)
+        return tuple([_size(n) for n in x])
+    if kind is slice:
+        raise _Uncachable
     return x
+
+
+def _size(n: Any) -> Any:
+    """A size as part of a key: an int, or the expression of a symbolic one (as the shape environment knows it now)."""
+    if type(n) is torch.SymInt:
+        _Fallback.symbolic = True
+        return (torch.SymInt, n.node.expr)
+    return n
 
 
 def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -242,22 +258,25 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             raise DataDependent(func, True)
         Effects.read.append(args[0])
         return value.item()
+    _Fallback.symbolic = False
     try:
         key = (
             func,
             tuple([_key(a) for a in args]),
             tuple([(k, _key(x)) for k, x in kwargs.items()]) if kwargs else None,
         )
-        found = _seen.get(key)
+        # the expressions of symbolic sizes mean something in their shape environment only
+        seen = _Fallback.seen if _Fallback.symbolic else _seen
+        found = seen.get(key)
     except (_Uncachable, TypeError):
         key = found = None
     if found is None:
         found = _compute(func, info, args, kwargs)
         if key is not None:
-            if len(_seen) > _SEEN_LIMIT:
-                _seen.clear()
+            if len(seen) > _SEEN_LIMIT:
+                seen.clear()
             if not Effects.unbacked or not _has_symbol(found):  # each result has symbols of its own
-                _seen[key] = found
+                seen[key] = found
     if info.written:
         _forget_scalars(args, kwargs)
         out = []
@@ -421,13 +440,17 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
 
 
 class _Fallback:
-    """torch's FakeTensorMode, for symbolic sizes and for ops without a meta implementation; made when first needed."""
+    """torch's FakeTensorMode, for symbolic sizes and for ops without a meta implementation; made when first needed.
+    `seen`: results of ops on symbolic sizes in this shape environment; `symbolic`: the key made last has one."""
 
     mode: Any = None
+    seen: dict[Any, Any] = {}
+    symbolic = False
 
 
 def use_shape_env(shape_env: Any) -> None:
     """Symbolic sizes of the running translation belong to ``shape_env`` (None: there are none)."""
+    _Fallback.seen = {}
     if shape_env is None:
         _Fallback.mode = None
         return

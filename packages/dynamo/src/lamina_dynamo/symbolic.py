@@ -21,10 +21,8 @@ class Symbols:
     """The symbols of one translation."""
 
     def __init__(self, output: Any):
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
         self.output = output
-        self.env = ShapeEnv(duck_shape=False, specialize_zero_one=True)
+        self.env = private.shape_env_class()(duck_shape=False, specialize_zero_one=True)
         fakes.use_shape_env(self.env)
         self.sources: dict[Any, Any] = {}
         #: symbol -> the number it stands for in this translation

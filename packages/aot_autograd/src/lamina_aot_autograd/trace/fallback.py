@@ -120,7 +120,9 @@ def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
     if func._schema.name in _data_dependent:
         raise DataDependentError(f"the result of {func} depends on values")
     env = _shape_env(args) or (_shape_env(tuple(kwargs.values())) if kwargs else None)
-    if env is not None or func._schema.name in _device_dependent:
+    if env is not None:
+        return _symbolic_results(func, args, kwargs, env)
+    if func._schema.name in _device_dependent:
         return _fake_results(func, args, kwargs, env)
     meta_args = [to_meta(item) for item in args]
     meta_kwargs = {key: to_meta(item) for key, item in kwargs.items()} if kwargs else {}
@@ -131,6 +133,41 @@ def meta_results(func: Any, args: tuple, kwargs: dict) -> Any:
         return func(*meta_args, **meta_kwargs)
     except NotImplementedError:
         return _fake_results(func, args, kwargs)
+
+
+class _Unkeyed(Exception):
+    """Private: arguments that cannot be compared."""
+
+
+def _symbolic_results(func: Any, args: tuple, kwargs: dict, env: Any) -> Any:
+    """Fake tensors' answer, asked once for equal metadata: symbolic arithmetic costs milliseconds an op, and layers
+    repeat. Two sizes are equal when their expressions are, as the shape environment knows them now; what the first
+    answer assumed about them stays assumed."""
+    if func._schema.is_mutable:
+        return _fake_results(func, args, kwargs, env)
+    try:
+        key = (func, _key(args), _key(tuple(kwargs.items())))
+        known = env.__dict__.setdefault("_lamina_results", {})  # lives as long as its symbols
+        found = known.get(key)
+    except (_Unkeyed, TypeError):
+        return _fake_results(func, args, kwargs, env)
+    if found is None:
+        found = known[key] = _fake_results(func, args, kwargs, env)
+    return found
+
+
+def _key(x: Any) -> Any:
+    kind = type(x)
+    if kind is torch.SymInt:
+        return (kind, x.node.expr)
+    if kind in (int, bool, float, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format):
+        return (kind, x)
+    if isinstance(x, torch.Tensor):
+        sizes = (*x.shape, *x.stride(), x.storage_offset())
+        return (x.dim(), *map(_key, sizes), x.dtype, x.device, x.layout, type(x) is TraceTensor)
+    if isinstance(x, (tuple, list)):
+        return (kind, *map(_key, x))
+    raise _Unkeyed
 
 
 def _shape_env(args: Any) -> Any:
