@@ -124,7 +124,7 @@ class OutputGraph:
 
     def add_tensor_input(self, value: torch.Tensor, source: Any) -> VariableTracker:
         """Tracker of a tensor that comes from outside; becomes a graph input when a node uses it."""
-        from .variables.tensor import TensorVariable
+        from lamina_dynamo.variables.tensor import TensorVariable
 
         if value.layout is not torch.strided or value.is_nested:
             raise GraphBreak("sparse_or_nested", value=source.name, layout=str(value.layout))
@@ -313,8 +313,8 @@ class OutputGraph:
         return None
 
     def wrap_value(self, value: Any) -> VariableTracker:
-        from .variables.constant import wrap_result
-        from .variables.tensor import make_size
+        from lamina_dynamo.variables.constant import wrap_result
+        from lamina_dynamo.variables.tensor import make_size
 
         if type(value) is torch.Size:
             return make_size(self, value)

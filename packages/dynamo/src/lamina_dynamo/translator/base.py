@@ -248,7 +248,7 @@ class Translator:
         return self.wrap(fn, None).call_function(self, list(args), {})
 
     def raise_exception(self, exc_type: type[BaseException], *args: Any) -> NoReturn:
-        from ..variables.exception import make_exception
+        from lamina_dynamo.variables.exception import make_exception
 
         vts = [a if isinstance(a, VariableTracker) else constant(a) for a in args]
         raise ObservedException(make_exception(self, exc_type, vts))
@@ -269,7 +269,7 @@ class Translator:
         return vt.hash_key(self)
 
     def inline(self, fn: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-        from .inline import inline_call
+        from lamina_dynamo.translator.inline import inline_call
 
         return inline_call(self, fn, args, kwargs)
 

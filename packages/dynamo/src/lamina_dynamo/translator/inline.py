@@ -15,7 +15,7 @@ from .base import ASYNCHRONOUS, GENERATOR, Translator
 
 def make_child(tx: Translator, fn: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> Translator:
     """The translator of one call of ``fn``, not started."""
-    from .opcodes import Opcodes
+    from lamina_dynamo.translator.opcodes import Opcodes
 
     code = fn.get_code()
     if tx.depth >= tx.output.inline_limit:
@@ -62,7 +62,7 @@ def inline_call(
         raise GraphBreak(*reason[:1], **reason[1])
     child = make_child(tx, fn, args, kwargs)
     if child.is_generator:
-        from .generator import GeneratorVariable
+        from lamina_dynamo.translator.generator import GeneratorVariable
 
         if tx.output.decisions.get(("abandoned", child.f_code)):
             raise GraphBreak("generator_escapes", function=child.f_code.co_name, reason="dropped inside a block")

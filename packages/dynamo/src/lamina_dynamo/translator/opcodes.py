@@ -690,7 +690,7 @@ class Opcodes(Calls, Translator):
         return True
 
     def GET_YIELD_FROM_ITER(self, inst: Instruction) -> Any:
-        from .generator import GeneratorVariable
+        from lamina_dynamo.translator.generator import GeneratorVariable
 
         if not isinstance(self.stack[-1].realize(), GeneratorVariable):
             self.stack[-1] = self.stack[-1].iterate(self)

@@ -53,7 +53,7 @@ class Found:
     def source(self, tx: Any) -> Any:
         if self.via is None or self.via.source is None:
             return None
-        from ..source import ClassAttrSource, PythonSource
+        from lamina_dynamo.source import ClassAttrSource, PythonSource
 
         if self.start:
             return PythonSource(self.via.source, attribute_from, self.start, self.name)

@@ -57,7 +57,7 @@ class VariableTracker:
 
     def class_vt(self, tx: Any) -> VariableTracker:
         """Tracker of `type(object)`."""
-        from .user_class import class_of
+        from lamina_dynamo.variables.user_class import class_of
 
         return class_of(tx, self)
 
@@ -90,7 +90,7 @@ class VariableTracker:
     # -- attributes ---------------------------------------------------------------------------------------------
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
-        from .attributes import object_getattribute
+        from lamina_dynamo.variables.attributes import object_getattribute
 
         return object_getattribute(tx, self, name)
 
@@ -232,7 +232,7 @@ class VariableTracker:
 
     def hash_key(self, tx: Any) -> Any:
         """A hashable stand-in: two trackers have equal keys if and only if a dict would take the objects as one key."""
-        from .keys import key_of_object
+        from lamina_dynamo.variables.keys import key_of_object
 
         return key_of_object(tx, self)
 

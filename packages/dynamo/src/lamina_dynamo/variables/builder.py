@@ -218,6 +218,6 @@ def wrap_lazy(tx: Any, value: Any, source: Any) -> VariableTracker:
     known = tx.output.builder.by_id.get(id(value)) if tx.output.__dict__.get("builder") is not None else None
     if known is not None and known[1].source == source:
         return known[1]
-    from .lazy import LazyVariable
+    from lamina_dynamo.variables.lazy import LazyVariable
 
     return LazyVariable(tx, value, source)

@@ -58,7 +58,7 @@ class ConstantVariable(VariableTracker):
         return bool(self.value)
 
     def hash_key(self, tx: Any) -> Any:
-        from .keys import ConstantKey
+        from lamina_dynamo.variables.keys import ConstantKey
 
         return ConstantKey(self.value)
 

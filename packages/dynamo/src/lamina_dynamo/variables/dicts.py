@@ -727,7 +727,7 @@ class DictViewVariable(VariableTracker):
         return [self.element(p) for p in self.mapping.pairs(tx)]
 
     def iterate(self, tx: Any) -> VariableTracker:
-        from .iterators import DictIterator
+        from lamina_dynamo.variables.iterators import DictIterator
 
         return DictIterator(tx, self)
 
@@ -825,8 +825,8 @@ def items_in_order(value: dict[Any, Any]) -> Any:
 
 
 def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any) -> None:
-    from ..source import DictKeySource, DictValueSource, ItemSource
-    from .constant import is_constant_value
+    from lamina_dynamo.source import DictKeySource, DictValueSource, ItemSource
+    from lamina_dynamo.variables.constant import is_constant_value
 
     table = {id(k): i for i, k in enumerate(dict.keys(value))}
     for k, v in items_in_order(value):

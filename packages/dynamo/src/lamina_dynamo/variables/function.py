@@ -86,8 +86,8 @@ def bind_arguments(
     kwargs: dict[str, VariableTracker],
 ) -> dict[str, VariableTracker]:
     """Arguments to parameters by Python's rules, with the interpreter's error texts."""
-    from .container import TupleVariable
-    from .dicts import DictVariable
+    from lamina_dynamo.variables.container import TupleVariable
+    from lamina_dynamo.variables.dicts import DictVariable
 
     n_pos, n_kwonly, n_posonly = code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount
     names = code.co_varnames
@@ -656,7 +656,7 @@ class BuiltinMethodVariable(VariableTracker):
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
-        from .slots import call_slot
+        from lamina_dynamo.variables.slots import call_slot
 
         return call_slot(tx, self.descriptor, self.self_vt, args, kwargs)
 
@@ -742,7 +742,7 @@ class SlotVariable(VariableTracker):
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
-        from .slots import call_slot
+        from lamina_dynamo.variables.slots import call_slot
 
         if not args:
             tx.raise_exception(TypeError, f"unbound method {self.descriptor.__qualname__}() needs an argument")
@@ -987,7 +987,7 @@ class PyModuleVariable(VariableTracker):
         return ConstantKey(self.value)
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
-        from ..source import AttrSource
+        from lamina_dynamo.source import AttrSource
 
         value = tx.output.side_effects.load_global_of(self.value.__dict__, name)
         if value is DELETED:

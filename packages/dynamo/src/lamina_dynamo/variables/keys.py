@@ -131,7 +131,7 @@ def push_traced_keys(codegen: Any, keys: Any) -> None:
 
 def key_of_object(tx: Any, vt: VariableTracker) -> Any:
     """Key by the rules of the object's type: identity, or its traced `__hash__`."""
-    from .attributes import find_in_type
+    from lamina_dynamo.variables.attributes import find_in_type
 
     found = find_in_type(tx, vt, "__hash__")
     if found is None or found.is_none:

@@ -113,7 +113,7 @@ def is_not_implemented(vt: Any) -> bool:
     """Whether a result is NotImplemented, as tracker or as itself."""
     if vt is NotImplemented:
         return True
-    from .constant import ConstantVariable
+    from lamina_dynamo.variables.constant import ConstantVariable
 
     vt = vt.realize()
     return isinstance(vt, ConstantVariable) and vt.value is NotImplemented

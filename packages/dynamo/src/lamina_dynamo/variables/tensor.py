@@ -43,7 +43,7 @@ class TensorVariable(VariableTracker):
     def as_proxy(self) -> Any:
         node = self.node
         if node is None:
-            from .context import current_output
+            from lamina_dynamo.variables.context import current_output
 
             node = self.node = current_output().input_node(self)
         return node

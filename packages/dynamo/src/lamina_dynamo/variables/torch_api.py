@@ -202,7 +202,7 @@ class TorchConstantVariable(ConstantVariable):
     __slots__ = ()
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
-        from .constant import wrap_result
+        from lamina_dynamo.variables.constant import wrap_result
 
         if not hasattr(self.value, name):
             tx.raise_exception(AttributeError, f"'{type(self.value).__name__}' object has no attribute '{name}'")

@@ -102,7 +102,7 @@ class UserObjectVariable(VariableTracker):
         if name in real:
             source = None
             if self.source is not None:
-                from ..source import InstanceAttrSource
+                from lamina_dynamo.source import InstanceAttrSource
 
                 source = InstanceAttrSource(self.source, name)
                 if not shadowing:
