@@ -429,3 +429,30 @@ def test_real_and_imaginary_part_of_a_conjugated_input(h):
     for want, got in zip(_parts_of_a_conjugate(z), compiled(z), strict=True):
         assert torch.equal(want, got) and want.stride() == got.stride()
         assert want.data_ptr() == got.data_ptr() and want.is_neg() == got.is_neg() and want.is_conj() == got.is_conj()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_written_input_beside_two_that_overlap(h, grad):
+    def fn(x, y, z):
+        z.add_(1)
+        y.clamp_(max=2)
+        x.mul_(2)
+        return y * 1, x + z
+
+    def inputs():
+        base = torch.arange(24.0).requires_grad_(grad)
+        whole = base * 1
+        return base, whole, [whole[:9].view(3, 3), whole[12:21].view(3, 3), whole[3:12].view(3, 3)]
+
+    _, _, example = inputs()
+    compiled = h.compile_fn(fn, example)
+    for _ in range(2):
+        want_leaf, want_base, want_in = inputs()
+        leaf_, base, given = inputs()
+        want, got = fn(*want_in), compiled(*given)
+        for w, g in zip((*want, want_base), (*got, base), strict=True):
+            assert torch.equal(w, g)
+        if grad:
+            sum(t.sum() for t in want).backward()
+            sum(t.sum() for t in got).backward()
+            assert torch.equal(want_leaf.grad, leaf_.grad)

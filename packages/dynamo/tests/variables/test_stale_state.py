@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import collections
 import copy
+import datetime
+import decimal
+import fractions
 import logging
 import pickle
 
@@ -214,3 +217,74 @@ def test_what_isinstance_says_of_buffers():
 
     want, got = fn(torch.ones(1)), captured(fn)(torch.ones(1))
     assert want[1:] == got[1:] and isinstance(got[0], nn.Buffer)
+
+
+class Named:
+    def __init__(self, number):
+        self.number = number
+
+    def __hash__(self):
+        return self.number
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1 << 62, -(1 << 63), 1 << 70])
+def test_hash_of_an_object_is_what_its_method_says(number):
+    fast = captured(lambda x, o: (hash(o), x + 1), fullgraph=True)
+    assert fast(torch.ones(1), Named(number))[0] == hash(Named(number))
+
+
+@pytest.mark.parametrize(
+    "value", [decimal.Decimal("3.10"), datetime.date(2020, 1, 2), datetime.timedelta(1), fractions.Fraction(1, 3)]
+)
+def test_text_for_people_and_for_programmers(value):
+    def fn(x, v):
+        return str(v), repr(v), f"{v} {v!r}", "%s %r" % (v, v), str([v]), x + 1  # noqa: UP031
+
+    assert captured(fn)(torch.ones(1), value)[:-1] == fn(torch.ones(1), value)[:-1]
+
+
+def test_in_place_view_without_gradients_keeps_the_history():
+    def fn(x):
+        y = x * 2
+        with torch.no_grad():
+            y.t_()
+        return y
+
+    x = torch.ones(2, 2, requires_grad=True)
+    captured(fn)(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((2, 2), 2.0))
+
+
+STORED = 0
+
+
+def test_a_global_stored_through_the_dict_is_read():
+    def fn(x):
+        globals()["STORED"] = globals()["STORED"] + 1
+        return x * STORED
+
+    fast = captured(fn)
+    assert [float(fast(torch.ones(1))) for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_ints_that_leave_machine_words():
+    def fn(x):
+        n = x.shape[0]
+        return n << 70, n * 10**18, n**30, 2**n, (n * 3) << 2, x + 1
+
+    fast = captured(fn, dynamic=True)
+    for n in (3, 5, 13):
+        assert fast(torch.ones(n))[:-1] == fn(torch.ones(n))[:-1]
+
+
+@pytest.mark.parametrize("part", [slice(None, None, 2), slice(0, 2), slice(2, 4)])
+def test_as_strided_may_reach_past_the_tensor(part):
+    def fn(x):
+        x.as_strided((3,), (1,)).fill_(7)
+        return x * 1
+
+    fast = captured(fn)
+    for rows in (slice(0, 4), part):
+        one, two = torch.arange(12.0).view(4, 3).t(), torch.arange(12.0).view(4, 3).t()
+        assert torch.equal(fn(one[:, rows]), fast(two[:, rows]))
+        assert torch.equal(one, two)

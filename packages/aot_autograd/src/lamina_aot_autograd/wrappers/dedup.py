@@ -64,17 +64,18 @@ def span_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 def shared_storages(args: Sequence[Any]) -> list[list[int]]:
     """Positions of tensors that overlap in memory, grouped (transitively); groups of one are left out."""
+    return [group for members in _by_storage(args) for group in _overlapping(args, members)]
+
+
+def _by_storage(args: Sequence[Any]) -> list[list[int]]:
+    """Positions of tensors of one storage; storages of one tensor are left out."""
     by_storage: dict[int, list[int]] = {}
     for i, value in enumerate(args):
         if isinstance(value, torch.Tensor):
             address = storage_address(value)
             if address:
                 by_storage.setdefault(address, []).append(i)
-    groups = []
-    for members in by_storage.values():
-        if len(members) > 1:
-            groups.extend(_overlapping(args, members))
-    return groups
+    return [members for members in by_storage.values() if len(members) > 1]
 
 
 def overlaps_itself(t: Any) -> bool:
@@ -115,12 +116,13 @@ def _overlapping(args: Sequence[Any], members: list[int]) -> list[list[int]]:
 def find_groups(args: Sequence[Any], mutated: set[int]) -> list[AliasGroup]:
     """The groups that need a synthetic base: overlapping inputs of which one is in `mutated`.
 
+    A base may reach beyond its members, and it is written as a whole: so all inputs of its storage are members.
     Raises UnsupportedError where no base exists that autograd would accept.
     """
     found = []
-    for members in shared_storages(args):
-        if mutated.intersection(members):
-            found.append(_make_group(args, members))
+    for members in _by_storage(args):
+        if any(mutated.intersection(group) for group in _overlapping(args, members)):
+            found.append(_make_group(args, [i for i in members if args[i].numel()]))
     return found
 
 

@@ -512,8 +512,15 @@ def _hash(tx: Any, obj: VariableTracker) -> VariableTracker:
     found = find_in_type(tx, obj, "__hash__")
     if found is not None and (found.vt is not None or isinstance(found.real, types.FunctionType)):
         if not found.is_none:
-            return tx.const(hash(obj.call_special(tx, "__hash__", []).realize().as_python_constant()))
+            return tx.const(_as_hash(obj.call_special(tx, "__hash__", []).realize().as_python_constant()))
     return hash_value(tx, obj)
+
+
+def _as_hash(value: Any) -> int:
+    """What `hash()` makes of a `__hash__`'s result: taken as it is if it fits into a machine word."""
+    if type(value) is int and -sys.maxsize - 1 <= value <= sys.maxsize:
+        return -2 if value == -1 else value
+    return hash(value)
 
 
 # -- iteration ---------------------------------------------------------------------------------------------------------

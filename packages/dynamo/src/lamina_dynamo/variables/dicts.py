@@ -849,6 +849,9 @@ def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any)
 
 @wraps_type(dict)
 def wrap_dict(tx: Any, value: Any, source: Any) -> VariableTracker:
+    if any(value is frame.f_globals for frame in tx.chain()):
+        # names of the frame would be read past what is stored here
+        tx.graph_break("frame_access", operation="a dict of globals")
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))
     vt = DictVariable(None, source, value)

@@ -54,6 +54,10 @@ def text_of(tx: Any, vt: VariableTracker) -> str:
     if storage is not None and found is not None and found.owner is not object:
         if storage.is_python_constant() and isinstance(storage.as_python_constant(), (str, int, float, bytes)):
             return found.owner.__str__(storage.as_python_constant())
+    if found is not None and found.owner is not object and vt.is_python_constant():
+        value = vt.as_python_constant()
+        if not isinstance(value, type):
+            return str(value)  # dates, decimals: text for people, apart from that for programmers
     return repr_of(tx, vt)
 
 

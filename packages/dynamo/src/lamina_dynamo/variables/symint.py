@@ -12,6 +12,11 @@ from ..graph_break import GraphBreak
 from .base import VariableTracker
 from .constant import ConstantVariable
 
+_GROWING = {operator.mul, operator.lshift, operator.pow, operator.imul, operator.ilshift, operator.ipow}
+_LARGE_FACTOR = 1 << 31
+_LARGE_SHIFT = 16
+_LARGE_EXPONENT = 3
+
 
 class SymNumberVariable(VariableTracker):
     """A symbolic int, float or bool; ``value`` is torch's SymInt / SymFloat / SymBool, ``node`` gives it in the graph.
@@ -90,8 +95,22 @@ class SymNumberVariable(VariableTracker):
             or (isinstance(other, ConstantVariable) and type(other.value) in (int, float, bool))
         ):
             return NotImplemented
+        if self.may_leave_machine_words(op, other, reflected):
+            return self.specialize(tx).binary_op(tx, op, other, reflected)
         pair = [other, self] if reflected else [self, other]
         return _result(tx, tx.output.create_call("call_function", op, pair), pair)
+
+    def may_leave_machine_words(self, op: Callable[..., Any], other: VariableTracker, reflected: bool) -> bool:
+        """Python's ints have no bounds, those of graphs and guards have 64 bits."""
+        if self.python_type() is not int or op not in _GROWING:
+            return False
+        if isinstance(other, SymNumberVariable):
+            return op is not operator.mul
+        if type(other.value) is not int:  # type: ignore[attr-defined]
+            return False
+        if op is operator.mul:
+            return abs(other.value) >= _LARGE_FACTOR  # type: ignore[attr-defined]
+        return reflected or not 0 <= other.value <= (_LARGE_SHIFT if op is operator.lshift else _LARGE_EXPONENT)  # type: ignore[attr-defined]
 
     def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
         if op is operator.pos:

@@ -552,6 +552,8 @@ def _in_place_view(name: str) -> Callable[..., VariableTracker]:
     def method(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
         if vt.source is not None or (vt.fake.is_leaf and vt.fake.requires_grad):
             raise GraphBreak("torch_unsupported", target=name + "_", reason="changes an outside tensor's sizes")
+        if vt.fake.requires_grad and not torch.is_grad_enabled():
+            raise GraphBreak("torch_unsupported", target=name + "_", reason="a view made here would lose its history")
         result = tx.output.create_call("call_method", name, [vt, *args], kwargs)
         if result is not vt:
             vt.node, vt.fake = result.node, result.fake
@@ -583,23 +585,17 @@ def guard_offset(tx: Any, source: Any, value: torch.Tensor) -> int:
     return offset
 
 
-def check_absolute_offset(tx: Any, arguments: list[VariableTracker]) -> None:
-    """``as_strided`` with an offset counts from the start of the storage, which a graph sees only of tensors that begin
-    there: breaks unless all tensors from outside do (guarded)."""
-    for argument in arguments:
-        argument.as_proxy()
-    for _, value, source in tx.output.inputs:
-        if isinstance(value, torch.Tensor) and guard_offset(tx, source, value):
-            raise GraphBreak("torch_unsupported", name="as_strided with an offset, on a view")
-
-
 def _as_strided(name: str) -> Callable[..., VariableTracker]:
-    position = 3 if name == "as_strided_scatter" else 2
+    """Reaches everything in the storage, but a graph knows no more of it than the tensors it is given: breaks unless
+    those from outside are all there is of their storages."""
 
     def method(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
-        offset = args[position] if len(args) > position else kwargs.get("storage_offset")
-        if offset is not None and not (isinstance(offset, ConstantVariable) and offset.value is None):
-            check_absolute_offset(tx, [vt])
+        vt.as_proxy()
+        for _, value, source in tx.output.inputs:
+            if not isinstance(value, torch.Tensor):
+                continue
+            if guard_offset(tx, source, value) or value.untyped_storage().nbytes() != value.nbytes:
+                raise GraphBreak("torch_unsupported", name=f"{name} on a part of a storage")
         return tx.output.create_call("call_method", name, [vt, *args], kwargs)
 
     return method
