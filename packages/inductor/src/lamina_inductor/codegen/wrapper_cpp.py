@@ -23,7 +23,7 @@ from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code
 
 _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
-_LONG_RETURNS = 64
+_LONG_RETURNS = 40
 _FEW_INLINE = 4  # at least one in so many calls is written inline, or none in a long function
 
 
