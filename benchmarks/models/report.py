@@ -53,10 +53,41 @@ def machine() -> str:
     return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
+def coverage(results: list[dict], impl: str) -> list[str]:
+    """A table of suite, mode and precision: runs that give eager's result, runs made, models that can be built."""
+    from . import registry
+
+    buildable: dict[str, int] = defaultdict(int)
+    for entry in registry.load():
+        buildable[entry.suite] += entry.missing is None
+    made: dict[tuple, list[dict]] = defaultdict(list)
+    for r in results:
+        if r["impl"] == impl and r["suite"] in buildable:
+            made[(r["suite"], r["mode"], r["dtype"])].append(r)
+    if not made:
+        return []
+    lines = ["| suite | mode | precision | right | run | buildable | in eager in part | more breaks than the list |"]
+    lines.append("|" + "---|" * 8)
+    for suite in buildable:
+        for mode in ("infer", "train"):
+            for dtype in ("float32", "amp"):
+                rs = made.get((suite, mode, dtype), [])
+                right = sum(r["status"] == "ok" for r in rs)
+                eager = sum(bool(r.get("fallbacks") or r.get("warnings")) for r in rs)
+                over = sum(r.get("breaks", 0) > (r.get("torch_breaks") or 0) for r in rs)
+                row = [suite, mode, dtype, right, len(rs), buildable[suite], eager, over]
+                lines.append("| " + " | ".join(map(str, row)) + " |")
+    return [*lines, ""]
+
+
 def table(results: list[dict]) -> str:
     import torch
 
     lines = ["# Model suite", "", f"{datetime.date.today().isoformat()} · {machine()} · torch {torch.__version__}", ""]
+    commits = sorted({r["commit"] for r in results if r.get("commit")})
+    if commits:
+        unnamed = sum(not r.get("commit") for r in results)
+        lines += [f"Commits: {', '.join(commits)}" + (f"; {unnamed} rows of earlier ones" if unnamed else ""), ""]
     impls = sorted({r["impl"] for r in results})
     for impl in impls:
         mine = [r for r in results if r["impl"] == impl and r.get("cache", "cold") == "cold"]
@@ -78,6 +109,7 @@ def table(results: list[dict]) -> str:
             + (": " + ", ".join(sorted({r["name"] for r in over})) if over else "")
         )
         lines.append("")
+        lines += coverage(results, impl)
     by: dict[tuple, dict[str, dict]] = defaultdict(dict)
     for r in results:
         if r.get("cache", "cold") == "cold":
@@ -163,7 +195,7 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
         ("first_call_s", "first_call", "seconds of the first call, empty cache"),
         ("max_rss_kib", "memory", "resident memory, KiB"),
     ):
-        if good:
+        if any(r.get(field) for r in good):
             fig, ax = plt.subplots(figsize=(6, 4))
             for i in impls:
                 xs = sorted(r[field] for r in good if r["impl"] == i and r.get(field))

@@ -100,6 +100,13 @@ def run_one(
     }
 
 
+def commit() -> str | None:
+    """The commit of this checkout, short; None outside a repository."""
+    root = pathlib.Path(__file__).resolve().parent
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
 def progress(done: int, total: int, text: str) -> None:
     if sys.stdout.isatty():
         width = 30
@@ -145,14 +152,14 @@ def main(argv: list[str] | None = None) -> int:
         for d in a.dtype.split(",")
         for i in a.impl.split(",")
     ]
-    failed = 0
+    failed, now = 0, commit()
     for n, (e, impl, mode, dtype) in enumerate(jobs, 1):
         cache = pathlib.Path(tempfile.mkdtemp(prefix="lamina-suite-"))
         try:
             for state in ("cold", "warm")[: 2 if a.warm and impl != "eager" else 1]:
                 if (e.key, impl, mode, dtype, a.size, state) in have:
                     continue
-                r = run_one(e, impl, mode, dtype, a, cache, state)
+                r = {**run_one(e, impl, mode, dtype, a, cache, state), "commit": now}
                 with out.open("a") as f:
                     f.write(json.dumps(r) + "\n")
                 failed += r["status"] != "ok" and impl == "lamina"
