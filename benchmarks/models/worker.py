@@ -167,9 +167,13 @@ def errors_of(got: dict, want: dict, exact: dict | None, floor: float) -> dict[s
         e_eager = relative_error(ref, exact[part]) if exact and len(exact[part]) == len(ref) else None
         base = exact[part] if e_eager is not None and e_eager != float("inf") else ref
         e_got = relative_error(got.get(part, []), base)
-        if part == "loss" and e_eager is not None:  # one number may be right by chance: take the outputs' error too
-            e_eager = max(e_eager, errors["outputs"]["eager"] or 0.0)
-        limit = 2 * (e_eager or 0.0) + floor
+        scale = e_eager or 0.0
+        if part == "loss" and e_eager is not None:
+            # One number may be right by chance. Errors of n outputs that know nothing of each other leave 1/sqrt(n) of
+            # their size in a mean over them.
+            n = sum(t.numel() for t in want["outputs"])
+            scale = max(scale, (errors["outputs"]["eager"] or 0.0) / max(n, 1) ** 0.5)
+        limit = 2 * scale + floor
         if e_eager == float("inf") or e_eager is None:
             limit = floor * 10
         errors[part] = {"eager": e_eager, "compiled": e_got, "limit": limit}
