@@ -169,10 +169,10 @@ def errors_of(got: dict, want: dict, exact: dict | None, floor: float) -> dict[s
         e_got = relative_error(got.get(part, []), base)
         scale = e_eager or 0.0
         if part == "loss" and e_eager is not None:
-            # One number may be right by chance. Errors of n outputs that know nothing of each other leave 1/sqrt(n) of
-            # their size in a mean over them.
+            # One number may be right by chance. Relative errors e of n outputs that know nothing of each other leave
+            # 2 e / sqrt(n) in the mean of their squares.
             n = sum(t.numel() for t in want["outputs"])
-            scale = max(scale, (errors["outputs"]["eager"] or 0.0) / max(n, 1) ** 0.5)
+            scale = max(scale, 2 * (errors["outputs"]["eager"] or 0.0) / max(n, 1) ** 0.5)
         limit = 2 * scale + floor
         if e_eager == float("inf") or e_eager is None:
             limit = floor * 10
