@@ -76,6 +76,8 @@ def needs_real_tensors(node: fx.Node) -> str | None:
     """Why a node cannot be traced with its neighbours, or None."""
     if isinstance(node.kwargs.get("generator"), fx.Node) or node.target is torch.Generator:
         return "a random generator of the program's own"
+    if node.op in ("placeholder", "output"):  # a piece's input carries the marks of the node that gives it
+        return None
     if NEEDS_NUMBER in node.meta:
         return "the op takes a number, which changes from call to call"
     if node.op == "call_method":
