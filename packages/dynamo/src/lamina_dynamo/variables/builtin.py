@@ -250,7 +250,7 @@ def _isinstance(tx: Any, obj: VariableTracker, classinfo: VariableTracker) -> Va
 
 def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
     """`isinstance(obj, info)` by Python's rules."""
-    if isinstance(info, ClassVariable) or hasattr(info, "value") and isinstance(getattr(info, "value", None), type):
+    if isinstance(info, ClassVariable) or issubclass(type(getattr(info, "value", None)), type):
         cls: type = info.value  # type: ignore[attr-defined]
         if obj.python_type() is cls:
             return True

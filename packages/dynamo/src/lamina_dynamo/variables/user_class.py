@@ -631,6 +631,8 @@ def make_class(
         body["__qualname__"] = namespace["__qualname__"].realize().as_python_constant()
     if "__module__" in namespace and namespace["__module__"].realize().is_python_constant():
         body["__module__"] = namespace["__module__"].realize().as_python_constant()
+    if real_meta.mro is not type.mro:
+        tx.graph_break("class_statement", method="mro")  # making the stand-in would run it
     try:
         stand_in = new_quiet_class(real_meta, name, real_bases, body)
     except TypeError as e:
