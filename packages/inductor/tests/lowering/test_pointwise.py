@@ -5,6 +5,8 @@ import torch
 from check import TARGETS, run
 from programs import Tracer
 
+from lamina_inductor import compile_graph
+
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 UNARY = (
@@ -211,3 +213,25 @@ def test_clone_does_not_alias(target):
     y = t.convert_element_type(x, torch.float32)
     compiled = run(t.finish(y), [x], target)
     assert compiled([x])[0].data_ptr() != x.data_ptr()
+
+
+@targets
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounded_values_that_are_stored_and_used(dtype, target):
+    x, y = torch.randn(3, 70).to(dtype), torch.randn(3, 70).to(dtype)
+    t = Tracer(x, y)
+    product = t.mul(x, y)
+    run(t.finish(product, t.sum(product, (1,), dtype), t.exp(t.sub(product, x))), [x, y], target)
+
+
+@targets
+def test_erf_is_right_to_the_last_bits(target):
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-40])
+    x = torch.cat([torch.linspace(-6, 6, 40001), special])
+    t = Tracer(x)
+    gm = t.finish(t.erf(x))
+    got = compile_graph(gm, target=target)([x])[0]
+    exact = torch.erf(x.double()).float()
+    assert torch.equal(got.isnan(), exact.isnan())
+    ulps = (got.nan_to_num().view(torch.int32).long() - exact.nan_to_num().view(torch.int32).long()).abs()
+    assert ulps.max() <= 2

@@ -715,6 +715,9 @@ class KernelWriter:
     def _emit_store(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
         buffer_name, e, value, update, mask = op.args
         buffer = self.spec.buffer(buffer_name)
+        here = self.values[value].kind == "lanes"  # of this phase, and so is what it rounds
+        if here and value.name == "round_to" and value.args[1] is buffer.dtype and update is None:
+            value = value.args[0]  # the store rounds
         dtype = value.dtype
         v, t, p, x = vector_type(dtype), ELEMENT[buffer.dtype], _c(buffer_name), self._text(value)
         if buffer.dtype is torch.bool:

@@ -786,7 +786,10 @@ template <class V> LM_INLINE V erf_(V x) {
     q = fmas(q, t, -0.9139033085f);
     q = fmas(q, t, -1.629473835f);
     q = fmas(q, t, 0.000239499917f);
-    V big = copysign<V>(1 - exp2_<V>(q), x);
+    // 2^q for -27 < q <= 0: nothing to clamp
+    V n = rint_(q), r = (q - n) * 0.6931471805599453f;
+    V power = bits<V>(bits<ints<V>>(1 + (r + expo_of<V>::tail(r))) + (cvt<ints<V>>(n) << 23));
+    V big = copysign<V>(1 - power, x);
     return select<V>(a < 0.92f, small, select<V>(x != x, x, big));
   } else {
     return map(x, [](f64 v) { return erf(v); });
