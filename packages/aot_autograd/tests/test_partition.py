@@ -164,3 +164,21 @@ def test_forward_may_choose_strides_of_saved_tensors(h):
     (expected.exp() * 2.0).sin().sum().backward()
     torch.testing.assert_close(x.grad, expected.grad)
     assert seen and all(mark == stride == (1, 4) for mark, stride in seen)
+
+
+def test_of_equal_cuts_the_latest_is_taken(h):
+    """A chain of equal sizes is saved where the backward begins to read: nothing is made again."""
+    c = h.compile_fn(lambda x, w: (F.linear(F.relu(F.linear(x, w)), w),), [leaf(8, 8), leaf(8, 8, seed=1)],
+                     partitioner="min_cut")  # fmt: skip
+    assert c.partition.report.saved_bytes == 8 * 8 * 4
+    assert not any("relu" in n.name for n in c.partition.backward.graph.nodes if n.op == "call_function")
+
+
+def test_both_cuts_have_the_same_value():
+    n = Network()
+    s, a, b, t = (n.add_vertex() for _ in range(4))
+    n.add_edge(s, a, 3)
+    n.add_edge(a, b, 3)
+    n.add_edge(b, t, 3)
+    assert n.late_cut(s, t) == {s, a, b}
+    assert n.cut(s, t)[1] == {s}

@@ -86,3 +86,17 @@ class Network:
                     side.add(head)
                     queue.append(head)
         return total, side
+
+    def late_cut(self, source: int, sink: int) -> set[int]:
+        """Vertices on the source's side of the minimum cut that lies nearest to the sink."""
+        self.cut(source, sink)
+        reaching = {sink}
+        queue = deque([sink])
+        while queue:
+            vertex = queue.popleft()
+            for edge in self.first[vertex]:
+                tail = self.head[edge]
+                if self.capacity[edge ^ 1] > 0 and tail not in reaching:
+                    reaching.add(tail)
+                    queue.append(tail)
+        return set(range(len(self.first))) - reaching

@@ -144,7 +144,7 @@ class _Problem:
         for node in self.users:
             if node in entry:
                 network.add_edge(leave[node], sink, INFINITE)
-        _, side = network.cut(source, sink)
+        side = network.late_cut(source, sink)  # of equal cuts the one that recomputes least
         return {n for n in entry if entry[n] in side and leave[n] not in side}
 
     def _relevant(self) -> set[fx.Node]:
