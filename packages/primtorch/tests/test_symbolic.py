@@ -72,3 +72,16 @@ def test_a_size_read_off_an_intermediate_is_not_its_own_argument():
         for got, want in zip(low(x), fn(x), strict=True):
             assert got.stride() == want.stride()
             torch.testing.assert_close(got, want)
+
+
+def test_select_from_the_end_of_a_symbolic_size():
+    def fn(x):
+        return x[-1], x[..., -2] + 1, torch.select_scatter(x, torch.zeros(x.shape[0]), 1, -1), x.select(1, 1)
+
+    low = lp.decompose(make_fx(fn, tracing_mode="symbolic")(torch.randn(4, 6)))
+    assert not [n for n in low.graph.nodes if "select" in str(n.target)], low.code
+    for shape in ((4, 6), (7, 3)):
+        x = torch.randn(shape)
+        for got, want in zip(low(x), fn(x), strict=True):
+            assert got.stride() == want.stride()
+            torch.testing.assert_close(got, want)

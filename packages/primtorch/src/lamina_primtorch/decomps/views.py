@@ -79,13 +79,9 @@ def select(x: Any, dim: int, index: Any) -> Any:
         raise NotImplementedError
     dim = strides.wrap_dim(dim, rank)
     n = x.shape[dim]
-    if type(index) is not int or type(n) is not int:
-        if type(index) is not int or index < 0:
-            raise NotImplementedError
-    else:
-        if not -n <= index < n:
-            raise NotImplementedError
-        index = index + n if index < 0 else index
+    if type(index) is not int or type(n) is int and not -n <= index < n:
+        raise NotImplementedError
+    index = index + n if index < 0 else index
     shape = tuple(x.shape)
     return reshape(narrow(x, dim, index, index + 1), shape[:dim] + shape[dim + 1 :])
 
@@ -355,7 +351,7 @@ def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = 
 def select_scatter(x: Any, src: Any, dim: int, index: Any) -> Any:
     dim = strides.wrap_dim(dim, len(x.shape))
     n = x.shape[dim]
-    if type(index) is not int or type(n) is not int or not -n <= index < n:
+    if type(index) is not int or type(n) is int and not -n <= index < n:
         raise NotImplementedError
     at = index if index >= 0 else n + index
     return slice_scatter(x, unsqueeze(src, dim), dim, at, at + 1, 1)
