@@ -135,11 +135,11 @@ class Step:
     def snapshot(self, seed: int = 1) -> dict[str, list[torch.Tensor]]:
         torch.manual_seed(seed)
         out, loss = self()
-        keep = {"outputs": [t.detach().double().cpu() for t in floats(out)]}
+        keep = {"outputs": [t.detach().to(torch.float64, copy=True) for t in floats(out)]}
         if loss is not None:
-            keep["loss"] = [loss.detach().double().cpu()]
-            keep["gradients"] = [p.grad.detach().double().cpu() for p in self.model.parameters() if p.grad is not None]
-            keep["buffers"] = [b.detach().double().cpu() for b in self.model.buffers() if b.is_floating_point()]
+            keep["loss"] = [loss.detach().to(torch.float64, copy=True)]
+            keep["gradients"] = [p.grad.detach().to(torch.float64, copy=True) for p in self.model.parameters() if p.grad is not None]
+            keep["buffers"] = [b.detach().to(torch.float64, copy=True) for b in self.model.buffers() if b.is_floating_point()]
         return keep
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 below_autograd = torch._C._AutoDispatchBelowAutograd  # guard: kernels run without autograd and without view tracking
-
-
-def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """How many owners a storage has: tells whether results of a CUDA graph are still held by someone."""
-    return torch._C._storage_Use_Count(storage._cdata)
+if torch.backends.cuda.is_built():
+    is_capturing = torch._C._cuda_isCurrentStreamCapturing  # the public function has a slow Python layer
+else:
+    is_capturing = bool
+use_count = torch._C._storage_Use_Count  # owners of a storage, given its address
 
 
 def has_onednn() -> bool:

@@ -21,10 +21,12 @@ from typing import Any
 
 import torch
 
-from ._torch import storage_use_count
+from ._torch import is_capturing, use_count
 
 MAX_RECORDINGS = 4
+MAX_SHAPES = 8
 MOVES_BEFORE_COPY = 2  # how often an input's address may change before it is copied into a buffer of its own
+_data_ptr = torch.Tensor.data_ptr
 
 
 class Recording:
@@ -35,31 +37,41 @@ class Recording:
         self.addresses = addresses
         self.outputs = outputs
         self.inputs = inputs  # keeps what was recorded alive only where it is our own buffer
-        self.storages = [o.untyped_storage() if isinstance(o, torch.Tensor) else None for o in outputs]
-        self.base_counts = [storage_use_count(s) if s is not None else 0 for s in self.storages]
+        self.tensors_only = all(isinstance(o, torch.Tensor) for o in outputs)
+        self.storages = [o.untyped_storage() for o in outputs if isinstance(o, torch.Tensor)]
+        self.counts = [(s._cdata, use_count(s._cdata)) for s in self.storages]
 
     def is_free(self) -> bool:
         """True if nobody outside holds a result of the last replay."""
-        return all(s is None or storage_use_count(s) <= n for s, n in zip(self.storages, self.base_counts))
+        for address, count in self.counts:
+            if use_count(address) > count:
+                return False
+        return True
 
 
 class CudaGraphRunner:
-    """Calls `run` plainly at first, then by replay. Outputs are new tensor objects on every call."""
+    """Calls `run` plainly at first, then by replay. Outputs are new tensor objects on every call.
 
-    def __init__(self, run: Callable[..., Sequence[Any]], device: torch.device) -> None:
+    Shapes never change; numbers among the inputs are taken to be the same in every call if `fixed_numbers`.
+    """
+
+    def __init__(
+        self, run: Callable[..., Sequence[Any]], device: torch.device, fixed_numbers: bool = False
+    ) -> None:
         self._run = run
         self._device = device
+        self._fixed_numbers = fixed_numbers
         self.source = getattr(run, "source", "")
         self._recordings: list[Recording] = []
         self._last: tuple | None = None
         self._moves: list[int] = []
         self._copied: dict[int, torch.Tensor] = {}
-        self._pool: Any = None
+        self._plain_addresses = False  # every input is a tensor that is used where it lies
         self.reason: str | None = None
         self.replays = 0
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        if self.reason is not None or torch.cuda.is_current_stream_capturing():
+        if self.reason is not None or is_capturing():
             return self._run(*inputs)
         if not self._moves:
             why = self._refusal(inputs)
@@ -67,7 +79,8 @@ class CudaGraphRunner:
                 self.reason = why
                 return self._run(*inputs)
             self._moves = [0] * len(inputs)
-        addresses = self._addresses(inputs)
+            self._plain_addresses = all(isinstance(x, torch.Tensor) for x in inputs)
+        addresses = tuple(map(_data_ptr, inputs)) if self._plain_addresses else self._addresses(inputs)
         last, self._last = self._last, addresses
         for r in self._recordings:
             if r.addresses == addresses and r.is_free():
@@ -87,13 +100,18 @@ class CudaGraphRunner:
     def _refusal(self, inputs: Sequence[Any]) -> str | None:
         for k, x in enumerate(inputs):
             if not isinstance(x, torch.Tensor):
+                if self._fixed_numbers:
+                    continue
                 return f"input {k} is a number that may change"
             if x.device != self._device:
                 return f"input {k} is on {x.device}, not on {self._device}"
         return None
 
-    def _addresses(self, inputs: Sequence[torch.Tensor]) -> tuple:
-        return tuple(None if k in self._copied else x.data_ptr() for k, x in enumerate(inputs))
+    def _addresses(self, inputs: Sequence[Any]) -> tuple:
+        return tuple(
+            None if k in self._copied else x.data_ptr() if isinstance(x, torch.Tensor) else x
+            for k, x in enumerate(inputs)
+        )
 
     def _note_moves(self, last: tuple, now: tuple, inputs: Sequence[torch.Tensor]) -> None:
         for k, (a, b) in enumerate(zip(last, now)):
@@ -101,6 +119,7 @@ class CudaGraphRunner:
                 self._moves[k] += 1
                 if self._moves[k] >= MOVES_BEFORE_COPY:
                     x = inputs[k]
+                    self._plain_addresses = False
                     self._copied[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
                     self._recordings.clear()
                     self._last = None
@@ -116,15 +135,15 @@ class CudaGraphRunner:
         self._fill(inputs)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.no_grad(), torch.cuda.graph(graph, pool=self._pool):
+            # memory of its own: in a common pool one recording's intermediates may lie where another one's results do,
+            # and a replay would write over results that someone still holds
+            with torch.no_grad(), torch.cuda.graph(graph):
                 outputs = list(self._run(*self._actual(inputs)))
         except RuntimeError as e:
             self.reason = f"recording failed: {str(e).splitlines()[0][:200]}"
             torch.cuda.synchronize()
             return self._run(*inputs)
-        if self._pool is None:
-            self._pool = graph.pool()
-        aliases = {x.untyped_storage().data_ptr() for x in inputs}
+        aliases = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
         if any(isinstance(o, torch.Tensor) and o.untyped_storage().data_ptr() in aliases for o in outputs):
             self.reason = "an output shares memory with an input"
             return self._run(*inputs)
@@ -133,7 +152,30 @@ class CudaGraphRunner:
         return self._replay(recording, inputs)
 
     def _replay(self, r: Recording, inputs: Sequence[torch.Tensor]) -> Sequence[Any]:
-        self._fill(inputs)
+        if self._copied:
+            self._fill(inputs)
         r.graph.replay()
         self.replays += 1
+        if r.tensors_only:
+            return [o.detach() for o in r.outputs]
         return [o.detach() if isinstance(o, torch.Tensor) else o for o in r.outputs]
+
+
+class ShapedRunners:
+    """For a graph with size symbols: recordings of their own for each combination of shapes (`MAX_SHAPES` of them; the
+    others run plainly)."""
+
+    def __init__(self, run: Callable[..., Sequence[Any]], device: torch.device) -> None:
+        self._run = run
+        self._device = device
+        self.source = getattr(run, "source", "")
+        self.runners: dict[tuple, CudaGraphRunner] = {}
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        key = tuple([(x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in inputs])
+        runner = self.runners.get(key)
+        if runner is None:
+            if len(self.runners) >= MAX_SHAPES:
+                return self._run(*inputs)
+            runner = self.runners[key] = CudaGraphRunner(self._run, self._device, fixed_numbers=True)
+        return runner(*inputs)

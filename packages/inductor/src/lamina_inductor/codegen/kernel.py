@@ -97,7 +97,7 @@ equal for structurally equal kernels
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -194,6 +194,20 @@ class KernelSpec:
                 names[s] = f"s{k}"
             found = self._cache["key"] = print_kernel(self, "kernel", names) + f"# {self.device}\n"
         return found
+
+
+def elements_touched(e: Expr, loops: Sequence[LoopVar]) -> tuple[int, str | None]:
+    """(how many elements an access visits, the loop along which they lie next to each other)."""
+    touched, contiguous = 1, None
+    for v in loops:
+        step = coefficient(e, v.name)
+        if step == 0:
+            continue
+        n = int(v.size) if v.size.is_const else 1 << 10
+        touched *= n
+        if step == 1 and n > 1:
+            contiguous = v.name
+    return touched, contiguous
 
 
 def short_dtype(dtype: torch.dtype) -> str:

@@ -29,7 +29,7 @@ from ..errors import InductorError
 from ..index import INF, ONE, Expr, coefficient, product, substitute, symbol, to_expr
 from ..ops import MULTI_RESULT, Op, compute_dtype
 from . import triton_ops
-from .kernel import KernelSpec, LoopVar, Phase
+from .kernel import KernelSpec, LoopVar, Phase, elements_touched
 from .softmax_stats import merge_softmax_stats
 from .triton_ops import COMBINE, NEUTRAL, POINTER, ROWS, TL_DTYPE, literal
 
@@ -640,16 +640,20 @@ def tile_split(spec: KernelSpec) -> int | None:
 
 
 def inner_contiguous(spec: KernelSpec) -> bool:
-    """True unless most accesses of the inner loops are contiguous along an outer loop."""
+    """True unless most elements that the inner loops visit lie next to each other along an outer loop."""
     inner = outer = 0
+    outer_names = {v.name for v in spec.loops}
     for p in spec.phases:
         if not p.loops:
             continue
         for op in p.ops:
             if op.name in ("load", "store") and spec.buffer(op.args[0]).role != "scratch":
-                found = _contiguous_loop(spec, op, (*spec.loops, *p.loops))
-                inner += found in {v.name for v in p.loops}
-                outer += found in {v.name for v in spec.loops}
+                touched, contiguous = elements_touched(to_expr(op.args[1]), (*spec.loops, *p.loops))
+                if contiguous is not None:
+                    if contiguous in outer_names:
+                        outer += touched
+                    else:
+                        inner += touched
     return inner >= outer
 
 

@@ -25,7 +25,7 @@ import torch
 
 from .. import build_cache
 from ..cuda_driver import Cubin
-from ..cuda_graphs import CudaGraphRunner
+from ..cuda_graphs import CudaGraphRunner, ShapedRunners
 from ..index import Expr
 from ..ir.program import GraphProgram, KernelCall
 from ..runtime import NativeGraph, function_address, native
@@ -238,7 +238,7 @@ def functor_text(
 
 def build_native(
     program: GraphProgram, kernels: dict[str, TritonKernel], config: Any, chosen: dict[str, dict] | None = None
-) -> AlignedGraph | CudaGraphRunner:
+) -> AlignedGraph | CudaGraphRunner | ShapedRunners:
     """Compile and load `program` for its CUDA device. `chosen`: kernel key -> block sizes, where they were measured."""
     device = program.device.index if program.device.index is not None else torch.cuda.current_device()
     arch = capability(torch.device("cuda", device))
@@ -301,7 +301,8 @@ def build_native(
     graph.routes = wrapper.routes  # type: ignore[attr-defined]
     aligned_graph = AlignedGraph(graph)
     if getattr(config, "cudagraphs", False):
-        return CudaGraphRunner(aligned_graph, torch.device("cuda", device))
+        runner = ShapedRunners if program.sizes else CudaGraphRunner
+        return runner(aligned_graph, torch.device("cuda", device))
     return aligned_graph
 
 

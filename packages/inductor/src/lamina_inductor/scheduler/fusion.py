@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..codegen.kernel import elements_touched
 from ..config import Config
-from ..index import coefficient, product
+from ..index import product
 from ..ir.extern import ExternNode
 from ..ir.loops import LoopNode
 from .align import Mismatch, add_node
@@ -31,13 +32,19 @@ STARVES = "too few rows to keep the device busy while each is read twice"
 
 
 def walks_columns(g: Group) -> bool:
-    """True if most accesses of a group with inner loops are contiguous along an outer loop."""
-    inner = outer = 0
-    outer_names, inner_names = [v.name for v in g.outer], [v.name for v in g.inner]
+    """True if most elements that a group with inner loops reads and writes lie next to each other along an outer
+    loop."""
+    loops = (*g.outer, *g.inner)
+    outer = {v.name for v in g.outer}
+    along_outer = along_inner = 0
     for e in (*(e for found in g.reads.values() for e in found[:1]), *(w.index for w in g.writes.values())):
-        inner += any(coefficient(e, n) == 1 for n in inner_names)
-        outer += any(coefficient(e, n) == 1 for n in outer_names)
-    return outer > inner
+        touched, contiguous = elements_touched(e, loops)
+        if contiguous is not None:
+            if contiguous in outer:
+                along_outer += touched
+            else:
+                along_inner += touched
+    return along_outer > along_inner
 
 
 @dataclass(frozen=True)
