@@ -9,7 +9,7 @@ from lamina_primtorch.rules.pointwise import BINARY, POLYNOMIALS, UNARY
 BINARIES = [n for names in BINARY.values() for n in names.split() if n.endswith((".default", ".Tensor"))]
 BINARIES += [f"special_{n}.default" for n in POLYNOMIALS.split()] + ["complex.default", "polar.default"]
 UNARIES = [n if "." in n else n + ".default" for names in UNARY.values() for n in names.split()]
-UNARIES += ["angle.default", "isinf.default"]
+UNARIES += ["angle.default", "isinf.default", "log_sigmoid_forward.default", "frexp.Tensor"]
 
 
 def op_of(name):
@@ -26,7 +26,10 @@ def agrees(name, *args, **kwargs):
         got = BY_NAME[name](args, kwargs)
     except NotImplementedError:
         return
-    assert tuple(got) == (tuple(want.shape), want.stride(), want.dtype, want.device), (args, want.stride())
+    if isinstance(want, torch.Tensor):
+        got, want = [got], [want]
+    for g, w in zip(got, want, strict=True):
+        assert tuple(g) == (tuple(w.shape), w.stride(), w.dtype, w.device), (args, w.stride())
 
 
 def laid_out(*shape):
@@ -51,3 +54,18 @@ def test_one_operand(name, dtype):
     for shape in ((4, 3), (0, 3), (2, 1, 5)):
         agrees(name, laid_out(*shape).to(dtype))
         agrees(name, laid_out(*shape).to(dtype)[..., ::2])
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (0, 3), (2, 1, 5)])
+def test_second_operand(shape):
+    agrees("_prelu_kernel.default", laid_out(*shape), torch.ones([1] * len(shape)))
+    agrees("native_dropout_backward.default", laid_out(*shape), laid_out(*shape) > 0, 2.0)
+    agrees("native_dropout_backward.default", laid_out(*shape)[..., ::2], (laid_out(*shape) > 0)[..., ::2], 0.0)
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_unpooling(format):
+    x = torch.ones(2, 3, 4, 5).contiguous(memory_format=format)
+    index = torch.arange(120).reshape(2, 3, 4, 5) % 20
+    agrees("max_unpool2d.default", x, index, [8, 10])
+    agrees("max_unpool2d.default", x[0], index[0], [8, 10])

@@ -210,6 +210,17 @@ def _pool(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mo
     return TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), x.dtype, x.device)
 
 
+@signed("max_unpool2d.default")
+def max_unpool2d(x: Any, indices: Any, output_size: Any) -> TensorMeta:
+    if x.device.type != "cpu" or len(x.shape) not in (3, 4) or tuple(x.shape) != tuple(indices.shape):
+        raise NotImplementedError
+    if len(output_size) != 2 or strides.has_zero(x.shape) or indices.dtype is not torch.int64:
+        raise NotImplementedError
+    shape = (*x.shape[:-2], *output_size)
+    last = strides.suggests_channels_last(x.shape, x.stride())
+    return TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), x.dtype, x.device)
+
+
 @signed("max_pool2d_with_indices.default")
 def max_pool2d(
     x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False

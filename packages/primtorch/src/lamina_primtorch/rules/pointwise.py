@@ -211,6 +211,34 @@ for _name in POLYNOMIALS.split():
     rule(*(f"special_{_name}.{overload}" for overload in ("default", "x_scalar", "n_scalar")))(_binary("float"))
 
 
+@rule("log_sigmoid_forward.default")
+def _log_sigmoid(args: tuple, kwargs: dict) -> tuple:
+    t = args[0]
+    if t.device.type != "cpu":
+        raise NotImplementedError
+    shape = tuple(t.shape)
+    meta = TensorMeta(shape, strides.contiguous(shape), t.dtype, t.device)
+    return meta, meta
+
+
+@rule("frexp.Tensor")
+def _frexp(args: tuple, kwargs: dict) -> tuple:
+    if not args[0].dtype.is_floating_point:
+        raise NotImplementedError
+    shape = tuple(args[0].shape)  # eager fills tensors made by empty_like
+    mantissa = TensorMeta(shape, strides.like(shape, args[0].stride()), args[0].dtype, args[0].device)
+    return mantissa, mantissa._replace(dtype=torch.int32)
+
+
+@rule("_prelu_kernel.default", "native_dropout_backward.default")
+def _with_second(args: tuple, kwargs: dict) -> TensorMeta:
+    """Elementwise over two tensors, in the dtype of the first."""
+    a, b = args[:2]
+    if not a.dtype.is_floating_point or (b.dtype is not a.dtype and b.dtype is not BOOL):
+        raise NotImplementedError
+    return pointwise([a, b], a.dtype)
+
+
 @rule("isinf.default")
 def _isinf(args: tuple, kwargs: dict) -> TensorMeta:
     t = args[0]
