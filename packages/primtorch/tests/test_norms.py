@@ -51,6 +51,8 @@ CALLS = [
     (a.fill.Tensor, X, torch.tensor(2.0)),
     (a.zero.default, X),
     (a.selu.default, X),
+    (a.logsumexp.default, torch.tensor(1028.9), [0]),
+    (a.logsumexp.default, torch.tensor(3e-9), [0], True),
     (a._unsafe_index.Tensor, X, [None, I]),
     (a._unsafe_index_put.default, X, [None, I], torch.randn(4, 2, 5, 5), True),
 ]
