@@ -41,8 +41,9 @@ CALLS = {
 SIZES = ((3, 7), (5, 16), (17, 65))
 
 
-def run_calls() -> None:
-    for name, fn in CALLS.items():
+def run_calls(names: list[str]) -> None:
+    for name in names:
+        fn = CALLS[name]
         for shape in SIZES:
             lamina.reset()
             x = torch.randn(shape, requires_grad=True)
@@ -56,9 +57,12 @@ def run_calls() -> None:
         print(name, flush=True)
 
 
-def main() -> None:
-    run_calls()
+def main(names: list[str]) -> None:
+    """All, or the named groups of calls and programs alone."""
+    run_calls([n for n in CALLS if not names or n in names])
     for name, make in programs.PROGRAMS.items():
+        if names and name not in names:
+            continue
         lamina.reset()
         model, args = make()
         out = lamina.compile(model)(*args)
@@ -68,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
