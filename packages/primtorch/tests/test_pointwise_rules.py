@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lamina_primtorch.rules import BY_NAME
+from lamina_primtorch.rules.nn import RESIZED
 from lamina_primtorch.rules.pointwise import BINARY, POLYNOMIALS, UNARY
 
 BINARIES = [n for names in BINARY.values() for n in names.split() if n.endswith((".default", ".Tensor"))]
@@ -69,3 +70,16 @@ def test_unpooling(format):
     index = torch.arange(120).reshape(2, 3, 4, 5) % 20
     agrees("max_unpool2d.default", x, index, [8, 10])
     agrees("max_unpool2d.default", x[0], index[0], [8, 10])
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", RESIZED.split())
+def test_gradient_of_resizing(name, format):
+    rank = int(next(c for c in name if c in "123"))
+    grad = torch.ones([2, 3, 8, 10, 6][: rank + 2])
+    if rank == 2:
+        grad = grad.contiguous(memory_format=format)
+    elif rank == 3 and format is torch.channels_last:
+        grad = grad.contiguous(memory_format=torch.channels_last_3d)
+    more = [] if "nearest" in name else [False]
+    agrees(f"{name}_backward.default", grad, list(grad.shape[2:]), [2, 3, 4, 5, 3][: rank + 2], *more)

@@ -210,6 +210,36 @@ def _pool(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mo
     return TensorMeta(shape, strides.channels_last(shape) if last else strides.contiguous(shape), x.dtype, x.device)
 
 
+RESIZED = (
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
+    " _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d"
+    " _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
+)
+
+
+KEEPS_FORMAT = (
+    "upsample_nearest2d _upsample_nearest_exact2d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d"
+)
+
+
+def _resize_backward(keeps_format: bool, args: tuple) -> TensorMeta:
+    """The gradient has the input's size and, for some modes, the memory format of the gradient that comes in."""
+    grad, output_size, input_size = args[:3]
+    shape = tuple(input_size)
+    if tuple(grad.shape[2:]) != tuple(output_size) or tuple(grad.shape[:2]) != shape[:2] or strides.has_zero(shape):
+        raise NotImplementedError
+    if grad.device.type != "cpu":
+        raise NotImplementedError
+    last = keeps_format and strides.suggests_channels_last(grad.shape, grad.stride())
+    stride = strides.channels_last(shape) if last else strides.contiguous(shape)
+    return TensorMeta(shape, stride, grad.dtype, grad.device)
+
+
+for _name in RESIZED.split():
+    _keeps = _name in KEEPS_FORMAT.split()
+    rule(f"{_name}_backward.default")(lambda args, kwargs, _keeps=_keeps: _resize_backward(_keeps, args))
+
+
 @signed("max_unpool2d.default")
 def max_unpool2d(x: Any, indices: Any, output_size: Any) -> TensorMeta:
     if x.device.type != "cpu" or len(x.shape) not in (3, 4) or tuple(x.shape) != tuple(indices.shape):
