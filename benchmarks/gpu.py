@@ -139,8 +139,8 @@ def write_table(out: pathlib.Path) -> None:
         "Milliseconds are medians of CUDA events, all implementations in turn in one process. Errors are those of the "
         "gradients (training) or outputs (inference) against float64; eager's in brackets.",
         "",
-        "| model | mode | dtype | implementation | status | eager ms | ms | speed-up | first call s | graphs | breaks | "
-        "peak GB | eager's | error (eager's) |",
+        "| model | mode | dtype | implementation | status | eager ms | ms | speed-up | first call s | graphs | "
+        "breaks | peak GB | eager's | error (eager's) |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
@@ -174,8 +174,9 @@ def main() -> None:
     ap.add_argument("--out", default="out/gpu.jsonl")
     a = ap.parse_args()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # a forked process cannot use a card the parent touched
-    import lamina  # noqa: F401
     import transformers  # noqa: F401
+
+    import lamina  # noqa: F401
 
     out = pathlib.Path(a.out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -214,12 +215,13 @@ def main() -> None:
                     continue
                 for impl, row in res["rows"].items():
                     ms = res["seconds"].get(impl)
-                    print(
-                        f"{name:18s} {mode:5s} {dtype:7s} {impl:22s} {row['status']:10s} eager {res['seconds']['eager'] * 1e3:8.3f} ms "
-                        + (f"{ms * 1e3:8.3f} ms {res['speedup'][impl]:5.2f}x  first {row['first_call_s']:5.1f} s  peak "
-                           f"{res['peak'][impl] / 1e9:.2f}/{res['peak']['eager'] / 1e9:.2f} graphs {row['graphs']} breaks {row['breaks']}" if ms else ""),
-                        flush=True,
-                    )  # fmt: skip
+                    text = f"{name:18s} {mode:5s} {dtype:7s} {impl:22s} {row['status']:10s}"
+                    if ms:
+                        peak = f"{res['peak'][impl] / 1e9:.2f}/{res['peak']['eager'] / 1e9:.2f}"
+                        text += f" eager {res['seconds']['eager'] * 1e3:8.3f} ms {ms * 1e3:8.3f} ms"
+                        text += f" {res['speedup'][impl]:5.2f}x  first {row['first_call_s']:5.1f} s  peak {peak}"
+                        text += f" graphs {row['graphs']} breaks {row['breaks']}"
+                    print(text, flush=True)
     write_table(out)
 
 

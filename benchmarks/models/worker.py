@@ -138,8 +138,10 @@ class Step:
         keep = {"outputs": [t.detach().to(torch.float64, copy=True) for t in floats(out)]}
         if loss is not None:
             keep["loss"] = [loss.detach().to(torch.float64, copy=True)]
-            keep["gradients"] = [p.grad.detach().to(torch.float64, copy=True) for p in self.model.parameters() if p.grad is not None]
-            keep["buffers"] = [b.detach().to(torch.float64, copy=True) for b in self.model.buffers() if b.is_floating_point()]
+            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+            keep["gradients"] = [g.detach().to(torch.float64, copy=True) for g in grads]
+            buffers = [b for b in self.model.buffers() if b.is_floating_point()]
+            keep["buffers"] = [b.detach().to(torch.float64, copy=True) for b in buffers]
         return keep
 
 

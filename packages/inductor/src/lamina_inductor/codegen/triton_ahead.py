@@ -24,8 +24,8 @@ def compile_ahead(module: Any, request: dict[str, Any]) -> Any:
 
 
 def gpu_target(arch: int | str) -> Any:
-    """Triton's name of an architecture: a number such as 90 is NVIDIA's sm_90, a text such as "gfx942" is AMD's (compiled
-    to assembly in the tests, never run by them). AMD's data-centre chips (gfx9) have waves of 64 threads.
+    """Triton's name of an architecture: a number such as 90 is NVIDIA's sm_90, a text such as "gfx942" is AMD's
+    (compiled to assembly in the tests, never run by them). AMD's data-centre chips (gfx9) have waves of 64 threads.
     """
     from triton.backends.compiler import GPUTarget
 
