@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 
 import pytest
 import torch
@@ -111,3 +112,27 @@ def test_iterators_from_outside(fn, values):
         if fn is one_step:
             assert got[1] is other
         assert str(want[2:]) == str(got[2:]) and len(list(plain)) == len(list(other))
+
+
+@functools.lru_cache(None)
+def warn_once(logger, text):
+    logger.warning(text)
+
+
+def test_a_cached_warning_is_given_once_and_breaks_nothing(caplog):
+    logger = logging.getLogger("lamina-cached")
+
+    def program(x):
+        warn_once(logger, "unusual configuration")
+        return x + 1
+
+    warn_once.cache_clear()
+    compiled = lamina_dynamo.optimize("eager", fullgraph=True)(program)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    warn_once(logger, "another")
+    compiled(torch.ones(3))
+    assert [r.getMessage() for r in caplog.records] == ["unusual configuration", "another"]
+    warn_once.cache_clear()
+    compiled(torch.ones(3))
+    assert len(caplog.records) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 import types
 from typing import Any
@@ -147,7 +148,8 @@ class CacheWrapperVariable(UserObjectVariable):
     """A function under lru_cache or cache.
 
     A call is traced to see that it has no effects; then the real function is called, now, and what its cache gives is
-    what the graph uses: the same object in each call, as in eager. A function with effects is left to eager.
+    what the graph uses: the same object in each call, as in eager. A function with effects is left to eager; only one
+    that logs (``warning_once`` of a logger) is called now in spite of its effect, which a cache allows once anyway.
     """
 
     __slots__ = ("seen",)
@@ -182,6 +184,11 @@ class CacheWrapperVariable(UserObjectVariable):
         if self.source is None:  # decorated inside the region: no cache outlives it
             return self.wrapped(tx).call_function(tx, args, kwargs)
         output = tx.output
+        given = [_real_argument(a) for a in args]
+        named = {k: _real_argument(v) for k, v in kwargs.items()}
+        known = not any(v is _UNKNOWN for v in (*given, *named.values()))
+        if known and given and isinstance(given[0], logging.Logger):
+            return self.real_call(tx, given, named)
         tx.direct_call = False  # a break inside is a break of this call: eager fills the cache
         changes, last = output.side_effects.state_of_changes(), output.graph._root.prev
         result = self.wrapped(tx).call_function(tx, args, kwargs).realize()
@@ -194,16 +201,19 @@ class CacheWrapperVariable(UserObjectVariable):
             if "impure" in node.meta:
                 tx.graph_break("side_effect", operation=f"call of the cached function {self.value.__name__}")
             node = node.prev
-        given = [_real_argument(a) for a in args]
-        named = {k: _real_argument(v) for k, v in kwargs.items()}
-        if any(v is _UNKNOWN for v in (*given, *named.values())):
+        if not known:
             if result.is_python_constant():
                 return result
             tx.graph_break("side_effect", operation=f"call of the cached function {self.value.__name__}")
+        return self.real_call(tx, given, named)
+
+    def real_call(self, tx: Any, given: list[Any], named: dict[str, Any]) -> VariableTracker:
+        """What the cache gives for real arguments; holds until the cache is cleared."""
         from ..source import ConstantSource, PythonSource
 
         value = self.value(*given, **named)
-        output.guard(PythonSource(self.source, _was_not_cleared, self.value.cache_info().misses), "CONSTANT", True)
+        misses = self.value.cache_info().misses
+        tx.output.guard(PythonSource(self.source, _was_not_cleared, misses), "CONSTANT", True)
         return tx.wrap(value, ConstantSource(f"{self.value.__name__}(...)", value))
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
