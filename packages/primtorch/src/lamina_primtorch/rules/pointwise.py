@@ -230,7 +230,17 @@ def _frexp(args: tuple, kwargs: dict) -> tuple:
     return mantissa, mantissa._replace(dtype=torch.int32)
 
 
-@rule("_prelu_kernel.default", "native_dropout_backward.default")
+@rule("_prelu_kernel.default")
+def _prelu(args: tuple, kwargs: dict) -> TensorMeta:
+    """Eager writes into an empty_like of the first operand."""
+    a, b = args[:2]
+    if not a.dtype.is_floating_point or b.dtype is not a.dtype:
+        raise NotImplementedError
+    shape = tuple(a.shape)
+    return TensorMeta(shape, strides.like(shape, a.stride()), a.dtype, a.device)
+
+
+@rule("native_dropout_backward.default")
 def _with_second(args: tuple, kwargs: dict) -> TensorMeta:
     """Elementwise over two tensors, in the dtype of the first."""
     a, b = args[:2]
