@@ -350,11 +350,13 @@ def text_part(args: argparse.Namespace, backend: str, device: torch.device) -> l
     return runs
 
 
-def verdict(title: str, runs: list[Run]) -> list[str]:
-    """Return what is wrong with the compiled run of a part."""
+def verdict(title: str, runs: list[Run], slack: float) -> list[str]:
+    """Return what is wrong with the compiled run of a part. Its gradients may be four times as far from float64 as
+    eager's, and `slack` more.
+    """
     run = runs[1]
     faults = [f"{title}: the compiled gradients err by {ours:.1e} from float64, eager's by {eager:.1e}"
-              for eager, ours in run.errors if not ours <= 4 * eager + 1e-6]
+              for eager, ours in run.errors if not ours <= 4 * eager + slack]
     if run.counts["fallbacks to eager"]:
         faults.append(f"{title}: {run.counts['fallbacks to eager']} graphs fell back to eager")
     if run.counts["recompiles by length"]:
@@ -388,8 +390,11 @@ def main(argv: list[str] | None = None) -> int:
     path = args.out / "loss_curves.png"
     save_plot(parts, path)
     print(f"\nloss curves: {path}")
-    faults = [fault for title, runs in parts.items() for fault in verdict(title, runs)]
-    print("\n".join(faults) or "verdict: the compiled gradients are as exact as eager's, and everything was compiled")
+    # Behind ReLU and max pooling one input within rounding of zero that falls to the other side moves the gradients by
+    # 1e-3 and more, in eager as well (docs/decisions/0004-equality.md).
+    slack = {title: 1e-2 if title.startswith("ResNet") else 1e-6 for title in parts}
+    faults = [fault for title, runs in parts.items() for fault in verdict(title, runs, slack[title])]
+    print("\n".join(faults) or "verdict: the compiled gradients err from float64 within the limits, and everything was compiled")
     return 1 if faults else 0
 
 
