@@ -309,12 +309,13 @@ static PyObject *frame_closure_new(Frame *frame) {
 static void drop_frame(PyThreadState *Py_UNUSED(tstate), Frame *Py_UNUSED(frame)) {}
 #endif
 
-/* Run the entry's code in a fresh call with the frame's arguments, one by one. */
-static PyObject *call_flat(Entry *e, Frame *frame, const Inputs *in) {
+/* Run the entry's code in a fresh call with the frame's arguments, one by one, and behind them what the guards give. */
+static PyObject *call_flat(Entry *e, const Inputs *in, PyObject *given) {
     if (e->flat_code == NULL) {
         PyCodeObject *code = (PyCodeObject *)e->code;
         PyObject *replace = PyObject_GetAttrString(e->code, "replace");
-        PyObject *kwargs = Py_BuildValue("{sisisisi}", "co_argcount", count_args(code), "co_posonlyargcount", 0, "co_kwonlyargcount", 0, "co_flags",
+        int argcount = count_args(code) + guard_program_gives(e->program);
+        PyObject *kwargs = Py_BuildValue("{sisisisi}", "co_argcount", argcount, "co_posonlyargcount", 0, "co_kwonlyargcount", 0, "co_flags",
                                          code->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS));
         PyObject *empty = PyTuple_New(0);
         if (replace && kwargs && empty)
@@ -334,13 +335,26 @@ static PyObject *call_flat(Entry *e, Frame *frame, const Inputs *in) {
         Py_DECREF(function);
         return NULL;
     }
-    (void)frame;
-    PyObject *result = PyObject_Vectorcall(function, in->args, (size_t)in->nargs, NULL);
+    PyObject *result = NULL, **args = in->args;
+    size_t n = (size_t)in->nargs;
+    if (given) {
+        args = (PyObject **)PyMem_Malloc(sizeof(PyObject *) * (n + 1));
+        if (args == NULL) {
+            Py_DECREF(function);
+            return PyErr_NoMemory();
+        }
+        memcpy(args, in->args, sizeof(PyObject *) * n);
+        args[n++] = given;
+    }
+    result = PyObject_Vectorcall(function, args, n, NULL);
+    if (given)
+        PyMem_Free(args);
     Py_DECREF(function);
     return result;
 }
 
-static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner *owner, const Inputs *in) {
+/* Steals `given`: the values that the entry's code finds in its first local behind the arguments, or NULL. */
+static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner *owner, const Inputs *in, PyObject *given) {
     PyObject *result;
     int closed = e->closed;
     current = closed ? NULL : owner;
@@ -349,12 +363,15 @@ static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner 
 #if OWN_FRAMES
     if (fit_frame(tstate, frame, (PyCodeObject *)e->code)) {
         set_frame_code(frame, (PyCodeObject *)e->code);
+        if (given)
+            frame->localsplus[in->nargs] = given;
         result = evaluate(tstate, frame, 0);
     } else
 #endif
     {
         Py_INCREF(e);
-        result = call_flat(e, frame, in);
+        result = call_flat(e, in, given);
+        Py_XDECREF(given);
         Py_DECREF(e);
         drop_frame(tstate, frame);
     }
@@ -401,15 +418,16 @@ static PyObject *locals_dict(PyCodeObject *code, const Inputs *in) {
     return locals;
 }
 
-/* The first entry of the owner's key whose guards hold (new reference), or NULL; `misses`, if given, gets (entry, index of the guard). */
-static Entry *look_up(CodeState *state, Owner *owner, const Inputs *in, PyObject *misses) {
+/* The first entry of the owner's key whose guards hold (new reference), or NULL; `misses`, if there, gets (entry, index of the guard), `given` what
+ * the guards of the entry give its code. */
+static Entry *look_up(CodeState *state, Owner *owner, const Inputs *in, PyObject *misses, PyObject **given) {
     for (Entry *e = state->first, *next; e != NULL; e = next) {
         if (e->key != owner->key) {
             next = e->next;
             continue;
         }
         Py_INCREF(e); /* guards may run Python code (an __eq__), which may drop entries */
-        int failed = guard_program_run(e->program, in);
+        int failed = guard_program_run(e->program, in, given);
         if (failed < 0) {
             if (state->first != e && e->home == state) {
                 unlink_entry(e);
@@ -476,10 +494,10 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
 #endif
     current = NULL;
     Entry *e = NULL;
-    PyObject *result = NULL, *misses = NULL;
+    PyObject *result = NULL, *misses = NULL, *given = NULL;
     int failed = 0;
     if (state && state->first)
-        e = look_up(state, owner, &in, NULL);
+        e = look_up(state, owner, &in, NULL, &given);
     if (e) {
         e->hits++;
         total_hits++;
@@ -490,7 +508,7 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
         PyObject *locals = locals_dict(code, &in), *made = NULL;
         Py_INCREF(owner);
         if (misses && locals && state && state->first)
-            e = look_up(state, owner, &in, misses);
+            e = look_up(state, owner, &in, misses, &given);
         if (e == NULL && misses && locals)
             made = PyObject_CallFunctionObjArgs(owner->callback, (PyObject *)owner, (PyObject *)code, locals, in.globals, in.builtins,
                                                 in.closure ? in.closure : Py_None, misses, NULL);
@@ -505,6 +523,8 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
         }
         Py_XDECREF(made);
         failed = PyErr_Occurred() != NULL || (e && adopt(owner, e) < 0);
+        if (e && !failed && given == NULL && guard_program_gives(e->program) && guard_program_run(e->program, &in, &given) >= 0)
+            Py_CLEAR(e); /* what it was made for has changed already: this call goes on as it is */
         Py_DECREF(owner); /* the caller holds another reference */
     }
     if (failed) {
@@ -513,7 +533,8 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
         current = owner;
     } else if (e) {
         PyObject *keep = (PyObject *)e;
-        result = run_entry(tstate, frame, e, owner, &in);
+        result = run_entry(tstate, frame, e, owner, &in, given);
+        given = NULL;
         Py_DECREF(keep);
         e = NULL;
     } else {
@@ -528,6 +549,7 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
             result = pass_on(tstate, frame, throwflag);
     }
     Py_XDECREF(e);
+    Py_XDECREF(given);
 #if !OWN_FRAMES
     Py_XDECREF(in.closure);
 #endif
@@ -545,6 +567,10 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     if (count_args(a) != count_args(b) || a->co_argcount != b->co_argcount || a->co_kwonlyargcount != b->co_kwonlyargcount ||
         (a->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != (b->co_flags & (CO_VARARGS | CO_VARKEYWORDS))) {
         PyErr_SetString(PyExc_ValueError, "the new code must take the arguments of the old one");
+        return NULL;
+    }
+    if (guard_program_gives((GuardProgram *)program) && b->co_nlocals <= count_args(b)) {
+        PyErr_SetString(PyExc_ValueError, "the new code has no local for what the guards give");
         return NULL;
     }
     CodeState *state = need_state(original);
@@ -906,7 +932,7 @@ static PyObject *python_look_up(PyObject *Py_UNUSED(self), PyObject *args) {
     for (int i = 0; i < in.nargs; i++)
         values[i] = PyDict_GetItemWithError(locals, PyTuple_GET_ITEM(names, i));
     Py_DECREF(names);
-    Entry *e = look_up(state, (Owner *)owner, &in, NULL);
+    Entry *e = look_up(state, (Owner *)owner, &in, NULL, NULL);
     if (e == NULL)
         Py_RETURN_NONE;
     return (PyObject *)e;

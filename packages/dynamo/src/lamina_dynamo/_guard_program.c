@@ -244,7 +244,8 @@ typedef struct {
 
 struct GuardProgram {
     PyObject_HEAD
-    int n_nodes, n_checks, n_relations, n_registers;
+    int n_nodes, n_checks, n_relations, n_registers, n_given;
+    int *given; /* registers of the values that the compiled code takes from here */
     Node *nodes;
     Check *checks; /* of nodes, grouped by node */
     Check *relations;
@@ -890,7 +891,11 @@ static int run_node(const GuardProgram *p, const Inputs *in, int index, PyObject
     return failed;
 }
 
-int guard_program_run(GuardProgram *p, const Inputs *in) {
+int guard_program_gives(const GuardProgram *p) { return p->n_given > 0; }
+
+int guard_program_run(GuardProgram *p, const Inputs *in, PyObject **given) {
+    if (given)
+        *given = NULL;
     if (!p->validity->valid)
         return 0;
     PyObject *small[32], **registers = small;
@@ -908,6 +913,18 @@ int guard_program_run(GuardProgram *p, const Inputs *in) {
     for (int i = 0; failed < 0 && i < p->n_relations; i++)
         if (!run_relation(&p->relations[i], registers))
             failed = p->relations[i].guard;
+    if (failed < 0 && given && p->n_given) {
+        PyObject *values = *given = PyTuple_New(p->n_given);
+        if (values == NULL) {
+            PyErr_Clear();
+            failed = GUARD_NO_MEMORY;
+        } else
+            for (int i = 0; i < p->n_given; i++) {
+                PyObject *v = registers[p->given[i]] ? registers[p->given[i]] : Py_None;
+                Py_INCREF(v);
+                PyTuple_SET_ITEM(values, i, v);
+            }
+    }
     for (int i = 0; i < p->n_registers; i++)
         Py_XDECREF(registers[i]);
     if (registers != small)
@@ -1052,13 +1069,15 @@ static int fill_check(GuardProgram *p, Check *check, int op, int guard, PyObject
     }
 }
 
-/* GuardProgram(nodes, checks, relations, n_registers)
+/* GuardProgram(nodes, checks, relations, n_registers, given=())
+ * given: registers of the values handed to the compiled code;
  * nodes: (op, parent, object, second, number, keep register or -1, guard) in preorder; checks: (node, op, guard, operand), sorted by node;
  * relations: (op, guard, operand, registers). */
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
-    PyObject *nodes, *checks, *relations;
+    PyObject *nodes, *checks, *relations, *given = NULL;
     int n_registers;
-    if (!PyArg_ParseTuple(args, "O!O!O!i", &PyList_Type, &nodes, &PyList_Type, &checks, &PyList_Type, &relations, &n_registers))
+    if (!PyArg_ParseTuple(args, "O!O!O!i|O!", &PyList_Type, &nodes, &PyList_Type, &checks, &PyList_Type, &relations, &n_registers, &PyTuple_Type,
+                          &given))
         return NULL;
     GuardProgram *p = (GuardProgram *)type->tp_alloc(type, 0);
     if (p == NULL)
@@ -1069,8 +1088,17 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
     p->nodes = (Node *)calloc((size_t)n_nodes + 1, sizeof(Node));
     p->checks = (Check *)calloc((size_t)n_checks + 1, sizeof(Check));
     p->relations = (Check *)calloc((size_t)n_relations + 1, sizeof(Check));
-    if (!p->validity || !p->weakrefs || !p->nodes || !p->checks || !p->relations)
+    p->n_given = given ? (int)PyTuple_GET_SIZE(given) : 0;
+    p->given = (int *)calloc((size_t)p->n_given + 1, sizeof(int));
+    if (!p->validity || !p->weakrefs || !p->nodes || !p->checks || !p->relations || !p->given)
         goto fail;
+    for (int i = 0; i < p->n_given; i++) {
+        p->given[i] = (int)item_i64(given, i);
+        if (p->given[i] < 0 || p->given[i] >= n_registers) {
+            PyErr_SetString(PyExc_ValueError, "a given value without a register");
+            goto fail;
+        }
+    }
     p->validity->valid = 1;
     p->n_registers = n_registers;
     int *parents = (int *)malloc(sizeof(int) * ((size_t)n_nodes + 1));
@@ -1182,6 +1210,7 @@ static void program_dealloc(GuardProgram *p) {
                 free(c->extra);
             free(c->registers);
         }
+    free(p->given);
     free(p->nodes);
     free(p->checks);
     free(p->relations);
@@ -1195,7 +1224,7 @@ static PyObject *program_check(GuardProgram *p, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!OOO", &PyTuple_Type, &values, &closure, &globals, &builtins))
         return NULL;
     Inputs in = {&PyTuple_GET_ITEM(values, 0), (int)PyTuple_GET_SIZE(values), closure == Py_None ? NULL : closure, globals, builtins};
-    return PyLong_FromLong(guard_program_run(p, &in));
+    return PyLong_FromLong(guard_program_run(p, &in, NULL));
 }
 
 static PyObject *program_valid(GuardProgram *p, void *Py_UNUSED(closure)) { return PyBool_FromLong(p->validity->valid); }

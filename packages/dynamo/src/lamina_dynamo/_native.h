@@ -18,8 +18,12 @@ typedef struct {
 typedef struct GuardProgram GuardProgram;
 extern PyTypeObject GuardProgram_Type;
 
-/* -1: all guards hold; otherwise the index of the first guard that does not. Never leaves an exception set. */
-int guard_program_run(GuardProgram *program, const Inputs *inputs);
+/* -1: all guards hold; otherwise the index of the first guard that does not. Never leaves an exception set. Where all hold and `given` is not NULL,
+ * `*given` becomes a tuple of the values that the compiled code takes from here instead of fetching them itself (new reference), NULL if it takes
+ * none. GUARD_NO_MEMORY: that tuple could not be made. */
+enum { GUARD_NO_MEMORY = INT32_MAX };
+int guard_program_run(GuardProgram *program, const Inputs *inputs, PyObject **given);
+int guard_program_gives(const GuardProgram *program);
 int guard_module_init(PyObject *module);
 
 #endif

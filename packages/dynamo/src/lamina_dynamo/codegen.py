@@ -14,8 +14,14 @@ from typing import Any
 from .bytecode import Instruction
 from .bytecode import versions as v
 from .graph_break import GraphBreak
-from .source import LocalSource, Source
+from .guards.build import arg_names_of
+from .source import LocalSource, Source, TensorMetaSource
 from .variables.base import VariableTracker
+
+GIVEN = "__lamina_given"
+"""Local in which the compiled code finds the inputs of its graph: the first behind the arguments, filled by the hook."""
+
+_FEWEST_GIVEN = 2
 
 
 class Codegen:
@@ -34,6 +40,7 @@ class Codegen:
         self.graph_outputs: dict[Any, str] = {}
         self.output_nodes: list[Any] = []
         self.overwritten: set[str] = set()
+        self.given: tuple[Source, ...] = ()
         self._busy: set[int] = set()
         self._unique = 0
 
@@ -241,9 +248,16 @@ class Codegen:
         previous, self.out = self.out, self.loads
         if fn is not None:
             self.push_function(fn)
-            for _, _, source in inputs:
-                self.push_source(source)
-            self.call_function(len(inputs))
+            sources = [source for _, _, source in inputs]
+            if self.can_be_given(sources):
+                self.given = tuple(sources)
+                self.emit("LOAD_FAST", GIVEN)
+                self.emit("DELETE_FAST", GIVEN)  # what the program drops later must not be kept alive here
+                self.emit("CALL_FUNCTION_EX", arg=0)
+            else:
+                for source in sources:
+                    self.push_source(source)
+                self.call_function(len(inputs))
             n = len(self.output_nodes)
             if n:
                 self.emit("UNPACK_SEQUENCE", arg=n)
@@ -253,6 +267,23 @@ class Codegen:
                 self.emit("POP_TOP")
         self.out = previous
         return drop_unused_temps(self.loads + self.body)
+
+    def can_be_given(self, sources: list[Source]) -> bool:
+        """Whether the guard program, which walks to each of these values anyway, hands them over, in place of bytecode
+        that fetches them a second time. Not worth it for plain locals alone."""
+        far = sum(1 for s in sources if type(s) is not LocalSource or s.is_cell)
+        if far < _FEWEST_GIVEN:
+            return False
+        seen = {g.source for g in self.output.guards if g.kind in ("TENSOR", "TYPE")}
+        return all(s in seen or (type(s) is TensorMetaSource and s.base in seen) for s in sources)
+
+    def varnames(self, *more: str) -> tuple[str, ...]:
+        """Names of the locals of the new code: those of the old one, ours, and `more`."""
+        names = self.code.co_varnames
+        if self.given:
+            n = len(arg_names_of(self.code))
+            names = (*names[:n], GIVEN, *names[n:])
+        return (*names, *self.temps, *more)
 
 
 def drop_unused_temps(instructions: list[Instruction]) -> list[Instruction]:

@@ -177,7 +177,7 @@ class Compiler:
             # frames below it need not be looked at either.
             new_code, closed = code, True
         try:
-            built = guards_build.build(result.guards, code, scope)
+            built = guards_build.build(result.guards, code, scope, result.given)
             failed = built.check(scope)
             if failed >= 0:
                 raise InternalError(

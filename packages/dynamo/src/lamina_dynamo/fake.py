@@ -403,18 +403,10 @@ class _Plain:
         self.value = value
 
 
-# Ops whose metadata torch computes for plain sizes only.
-_CONCRETE_ONLY = {torch.ops.aten.constant_pad_nd.default}
-
-
 def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
     if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
-        if info.rule is not None and func in _CONCRETE_ONLY:
-            try:
-                return _from_rule(info.rule(args, kwargs), func, args)
-            except NotImplementedError:
-                pass
-        return _through_fake_tensors(func, args, kwargs)
+        found = _by_rule_on_symbols(func, info, args, kwargs)
+        return _through_fake_tensors(func, args, kwargs) if found is None else found
     if info.rule is not None and (not info.takes_tensors or _has_tensor(args)):
         try:
             result = info.rule(args, kwargs)
@@ -441,16 +433,18 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
 
 class _Fallback:
     """torch's FakeTensorMode, for symbolic sizes and for ops without a meta implementation; made when first needed.
-    `seen`: results of ops on symbolic sizes in this shape environment; `symbolic`: the key made last has one."""
+    `seen`: results of ops on symbolic sizes in this shape environment; `lowest`: lower bounds of their expressions;
+    `symbolic`: the key made last has one."""
 
     mode: Any = None
+    lowest: dict[Any, int] = {}
     seen: dict[Any, Any] = {}
     symbolic = False
 
 
 def use_shape_env(shape_env: Any) -> None:
     """Symbolic sizes of the running translation belong to ``shape_env`` (None: there are none)."""
-    _Fallback.seen = {}
+    _Fallback.seen, _Fallback.lowest = {}, {}
     if shape_env is None:
         _Fallback.mode = None
         return
@@ -475,6 +469,60 @@ def _is_symbolic(x: Any) -> bool:
         elif (kind is list or kind is tuple) and _is_symbolic(i):
             return True
     return False
+
+
+# Ops whose metadata torch computes for plain sizes only.
+_CONCRETE_ONLY = {torch.ops.aten.constant_pad_nd.default}
+
+
+def _by_rule_on_symbols(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Result metadata from a shape rule, an order of magnitude cheaper than torch's fake tensors; None where those have
+    to answer: a rule takes symbolic sizes to be neither 0 nor 1."""
+    if info.rule is None or info.dynamic or (info.takes_tensors and not _has_tensor(args)):
+        return None
+    trusted = func in _CONCRETE_ONLY
+    if not trusted and not all(
+        _are_at_least(2, t.mk[0]) and _strides_follow(t.mk)
+        for t in _tensors((*args, *kwargs.values()))
+        if type(t) is Fake
+    ):
+        return None
+    try:
+        found = _from_rule(info.rule(args, kwargs), func, args)
+    except Exception:  # also what a rule refuses: torch's fake tensors have the last word, and the words of eager
+        return None
+    for meta in found if type(found) is list else (found,):
+        if type(meta) is tuple and not trusted and not _are_at_least(1, meta[0]):
+            return None
+    return found
+
+
+def _strides_follow(mk: Any) -> bool:
+    """Whether symbolic strides are made of the tensor's own sizes. Others would be compared with those, and the answer,
+    which is one of chance, become a guard."""
+    own: set[Any] | None = None
+    for n in mk[1]:
+        if type(n) is not int:
+            if own is None:
+                own = {s for size in mk[0] if type(size) is not int for s in size.node.expr.free_symbols}
+            if not n.node.expr.free_symbols <= own:
+                return False
+    return True
+
+
+def _are_at_least(low: int, sizes: Any) -> bool:
+    """Whether each symbolic size is known to be so large; plain ones are whatever they are."""
+    for n in sizes:
+        if type(n) is int:
+            continue
+        expr = n.node.expr
+        known = _Fallback.lowest.get(expr)
+        if known is None:
+            bound = n.node.shape_env.bound_sympy(expr).lower
+            known = _Fallback.lowest[expr] = int(bound) if bound.is_Integer else 0
+        if known < low:
+            return False
+    return True
 
 
 def _through_fake_tensors(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

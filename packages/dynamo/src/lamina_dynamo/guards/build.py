@@ -125,9 +125,11 @@ class _Node:
         self.first_guard = first_guard
 
 
-def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltGuards:
-    """The program for a frame of ``code``. ``scope`` is the frame's state before its first instruction. Raises
-    InternalError-worthy exceptions
+def build(
+    guards: Sequence[Guard], code: types.CodeType, scope: Scope, given: Sequence[Source] = ()
+) -> BuiltGuards:
+    """The program for a frame of ``code``. ``scope`` is the frame's state before its first instruction; ``given``:
+    values that the program hands to the compiled code, all of them guarded. Raises InternalError-worthy exceptions
     (KeyError for an unknown kind) to its caller."""
     arg_names = arg_names_of(code)
     layout = _Layout(arg_names, code.co_freevars)
@@ -176,6 +178,14 @@ def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltG
             node.checks.append((op, number, operand))
         done.append(_without_objects(guard))
 
+    gives = []
+    for source in given:
+        node = node_of(classes.path(source), 0)
+        if node.keep < 0:
+            node.keep = registers
+            registers += 1
+        gives.append(node.keep)
+
     # Global state is a handful of reads, and everything depends on it: it is checked first of the relations but
     # after the tree, which
     # rejects another object in a nanosecond.
@@ -195,7 +205,7 @@ def build(guards: Sequence[Guard], code: types.CodeType, scope: Scope) -> BuiltG
 
     for root in roots.values():
         lay_out(root, -1)
-    return BuiltGuards(_eval_frame.GuardProgram(nodes, checks, relations, registers), done, arg_names)
+    return BuiltGuards(_eval_frame.GuardProgram(nodes, checks, relations, registers, tuple(gives)), done, arg_names)
 
 
 class _OneClass:

@@ -29,7 +29,7 @@ from ..resume import (
     resume_info,
     stub_depth,
 )
-from ..source import CellContentsSource, ClosureSource, LocalSource
+from ..source import CellContentsSource, ClosureSource, LocalSource, Source
 from ..variables.user_object import real_instance_dict
 from .base import RestartTranslation, StopTranslation, Translator
 from .inline import has_blocks
@@ -66,6 +66,7 @@ class TranslationResult:
 
     ``code``: new code object, or None: run the original (``reason`` says why). ``guards``: assumptions under which
     the answer holds.
+    ``given``: where the graph's inputs come from, in order, if the guard program hands them to the code.
     ``graphs``: captured GraphModules. ``breaks``: graph breaks met. ``has_breaks``: the code calls things that must
     be captured. ``continued``: the frame resumes after a break and nothing was captured before the next one: eager
     goes on, no graph is cut.
@@ -79,6 +80,7 @@ class TranslationResult:
     continued: bool = False
     reason: str = ""
     globals: dict[str, Any] | None = None
+    given: tuple[Source, ...] = ()
     instructions: int = 0
     restarts: int = 0
     compiled: list[Any] = dataclasses.field(default_factory=list)
@@ -235,13 +237,14 @@ class Translation:
         new = assemble(
             self.code,
             prologue + region,
-            varnames=self.code.co_varnames + tuple(cg.temps),
+            varnames=cg.varnames(),
             stacksize=straight_line_depth(region) + 4,
         )
         return TranslationResult(
             new,
             output.all_guards(),
             graphs,
+            given=cg.given,
             instructions=output.count,
             restarts=self.restarts,
             compiled=compiled,
@@ -287,7 +290,7 @@ class Translation:
         new = assemble(
             self.code,
             self.prologue() + region + [jump] + body,
-            varnames=self.code.co_varnames + tuple(cg.temps) + temps,
+            varnames=cg.varnames(*temps),
             stacksize=straight_line_depth(region) + stub_depth(self.code) + len(exits[0].slots) + 4,
         )
         self.skip_codes([c for c in codes if c is not None])
@@ -300,6 +303,7 @@ class Translation:
             True,
             self.is_continued(output),
             record.message,
+            given=cg.given,
             instructions=output.count,
             restarts=self.restarts,
             compiled=compiled,
