@@ -18,6 +18,8 @@ static PyObject* (*wrap_ref)(void*) = NULL;  /* THPVariable_Wrap(const at::Tenso
 static int (*delete_tensor)(void*) = NULL;
 static int (*new_handle)(void*, void**) = NULL;
 static const char* (*last_error)(void) = NULL;
+static int (*data_pointer)(void*, void**) = NULL; /* these two are needed by replays alone */
+static int (*reinterpret)(void*, long long, const long long*, const long long*, long long, void**) = NULL;
 static PyObject* str_cdata = NULL;
 
 static int is_tensor(PyObject* o) { return Py_TYPE(o) == tensor_type || PyType_IsSubtype(Py_TYPE(o), tensor_type); }
@@ -390,6 +392,8 @@ fail:
   return NULL;
 }
 
+#include "lamina_replay.h"
+
 static void* find(void* lib, const char* const* names) {
   for (; *names; ++names) {
     void* p = dlsym(lib, *names);
@@ -413,11 +417,15 @@ static PyObject* configure(PyObject* mod, PyObject* args) {
   static const char* const wraps[] = {"_Z16THPVariable_WrapRKN2at10TensorBaseE", NULL};
   static const char* const deletes[] = {"aoti_torch_delete_tensor_object", NULL};
   static const char* const news[] = {"aoti_torch_new_tensor_handle", NULL};
+  static const char* const pointers[] = {"aoti_torch_get_data_ptr", NULL};
+  static const char* const views[] = {"aoti_torch__reinterpret_tensor", NULL};
   static const char* const errors[] = {"torch_exception_get_what_without_backtrace", NULL};
   wrap_ref = (PyObject * (*)(void*)) find(py, wraps);
   delete_tensor = (int (*)(void*))find(lib, deletes);
   new_handle = (int (*)(void*, void**))find(lib, news);
   last_error = (const char* (*)(void))find(lib, errors);
+  data_pointer = (int (*)(void*, void**))find(lib, pointers);
+  reinterpret = (int (*)(void*, long long, const long long*, const long long*, long long, void**))find(lib, views);
   if (!wrap_ref || !delete_tensor || !new_handle) {
     PyErr_SetString(PyExc_ImportError, "this torch does not export the functions that compiled graphs are called through");
     wrap_ref = NULL;
@@ -444,6 +452,7 @@ static PyObject* configure(PyObject* mod, PyObject* args) {
 static PyMethodDef methods[] = {
     {"configure", configure, METH_VARARGS, "configure(type, tensor, libtorch_cpu, libtorch_python) -> 'direct' | 'attribute'"},
     {"make", make, METH_VARARGS, "make(run, boxed, release_gil, kinds, out_kinds, out_index, out_objects, constants, kernels, python, keep)"},
+    {"make_replay", make_replay, METH_VARARGS, "make_replay(slow, use_count, inputs, device, launch, current_stream, capturing, copy)"},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef members[] = {
@@ -466,7 +475,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Native ca
 
 PyMODINIT_FUNC PyInit__native(void) {
   str_cdata = PyUnicode_InternFromString("_cdata");
-  if (!str_cdata || PyType_Ready(&GraphCallType) < 0) return NULL;
+  if (!str_cdata || PyType_Ready(&GraphCallType) < 0 || PyType_Ready(&ReplayCallType) < 0) return NULL;
   PyObject* m = PyModule_Create(&module);
   if (!m) return NULL;
   Py_INCREF(&GraphCallType);

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import pathlib
+from typing import NamedTuple
+
+import torch
 
 from .errors import TargetError, TargetUnavailable
 
@@ -37,6 +41,37 @@ def launch(function: int, grid: tuple[int, ...], threads: int, shared: int, stre
     pointers = (ctypes.c_void_p * max(len(values), 1))(*addresses)
     handle = (ctypes.c_void_p(function), x, y, z, threads, 1, 1, shared, ctypes.c_void_p(stream), pointers, None)
     check(driver().cuLaunchKernel(*handle), "starting a kernel")
+
+
+class ReplayFunctions(NamedTuple):
+    """Addresses of what a native replay calls; see ``lamina_replay.h``."""
+
+    launch: int
+    current_stream: int
+    capturing: int
+    copy: int
+
+
+@functools.cache
+def expose_torch_cuda() -> ctypes.CDLL:
+    """Makes the shim functions of libtorch_cuda visible to generated code."""
+    return ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"), mode=ctypes.RTLD_GLOBAL)
+
+
+@functools.cache
+def replay_functions() -> ReplayFunctions | None:
+    """None where this driver or torch lacks one of them."""
+    try:
+        found = [
+            driver().cuGraphLaunch,
+            expose_torch_cuda().aoti_torch_get_current_cuda_stream,
+            driver().cuStreamIsCapturing,
+            driver().cuMemcpyDtoDAsync_v2,
+        ]
+    except (AttributeError, OSError):
+        return None
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in found]
+    return ReplayFunctions(*addresses) if all(addresses) else None  # type: ignore[arg-type]
 
 
 class Cubin:

@@ -12,6 +12,9 @@ number.
 
 A graph that cannot be recorded (a CPU tensor among the inputs, an op that synchronises, symbolic sizes) runs plainly;
 `CudaGraphRunner.reason` says why.
+
+Callers go through `CudaGraphRunner.unboxed`: a native object that knows the recordings, compares addresses and
+launches; this Python code is what it calls when none of them fits.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from typing import Any
 
 import torch
 
-from ._torch import is_capturing, use_count
+from . import cuda_driver
+from ._torch import is_capturing, philox_offset, use_count
+from .runtime import native
 
 MAX_RECORDINGS = 4
 MAX_SHAPES = 8
@@ -40,6 +45,7 @@ class Recording:
         self.tensors_only = all(isinstance(o, torch.Tensor) for o in outputs)
         self.storages = [o.untyped_storage() for o in outputs if isinstance(o, torch.Tensor)]
         self.counts = [(s._cdata, use_count(s._cdata)) for s in self.storages]
+        self.native: tuple | None = None  # arguments of `ReplayCall.add`, where the native object may replay this
 
     def is_free(self) -> bool:
         """True if nobody outside holds a result of the last replay."""
@@ -56,8 +62,15 @@ class CudaGraphRunner:
     """
 
     def __init__(
-        self, run: Callable[..., Sequence[Any]], device: torch.device, fixed_numbers: bool = False
+        self,
+        run: Callable[..., Sequence[Any]],
+        device: torch.device,
+        fixed_numbers: bool = False,
+        driver: cuda_driver.ReplayFunctions | None = None,
+        count: int = 0,
     ) -> None:
+        """`driver`: functions of the device's driver for native replays of a graph with `count` inputs; None: replay
+        from Python."""
         self._run = run
         self._device = device
         self._fixed_numbers = fixed_numbers
@@ -68,7 +81,16 @@ class CudaGraphRunner:
         self._copied: dict[int, torch.Tensor] = {}
         self._plain_addresses = False  # every input is a tensor that is used where it lies
         self.reason: str | None = None
-        self.replays = 0
+        self._replays = 0
+        self._native: Any = None
+        if driver is not None:
+            self._native = native().make_replay(self.__call__, use_count, count, device.index or 0, *driver)
+        self.unboxed: Callable[..., Sequence[Any]] = self._native or self.__call__
+
+    @property
+    def replays(self) -> int:
+        """How often a recording was replayed."""
+        return self._replays + (self._native.replays if self._native is not None else 0)
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         if self.reason is not None or is_capturing():
@@ -95,6 +117,7 @@ class CudaGraphRunner:
             if stale is None:
                 return self._run(*inputs)
             self._recordings.remove(stale)
+            self._tell_native()
         return self._record(addresses, inputs)
 
     def _refusal(self, inputs: Sequence[Any]) -> str | None:
@@ -122,6 +145,7 @@ class CudaGraphRunner:
                     self._plain_addresses = False
                     self._copied[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
                     self._recordings.clear()
+                    self._tell_native()
                     self._last = None
 
     def _fill(self, inputs: Sequence[torch.Tensor]) -> None:
@@ -149,13 +173,37 @@ class CudaGraphRunner:
             return self._run(*inputs)
         recording = Recording(graph, addresses, outputs, list(self._copied.values()))
         self._recordings.append(recording)
-        return self._replay(recording, inputs)
+        before = philox_offset(self._device)
+        results = self._replay(recording, inputs)
+        # a graph that draws random numbers gets its seed from torch at each replay
+        if self._native is not None and philox_offset(self._device) == before:
+            recording.native = self._native_arguments(recording, inputs)
+            self._tell_native()
+        return results
+
+    def _native_arguments(self, r: Recording, inputs: Sequence[Any]) -> tuple | None:
+        """(exec, addresses, copies, outputs, storages) as the native object takes them."""
+        handle = getattr(r.graph, "raw_cuda_graph_exec", None)
+        if handle is None:  # a torch that keeps it to itself
+            return None
+        addresses = tuple(
+            x.data_ptr() if isinstance(x, torch.Tensor) and k not in self._copied else 0 for k, x in enumerate(inputs)
+        )
+        copies = tuple((k, b.data_ptr(), b.untyped_storage().nbytes()) for k, b in self._copied.items())
+        return handle(), addresses, copies, tuple(r.outputs), tuple(r.counts)
+
+    def _tell_native(self) -> None:
+        if self._native is not None:
+            self._native.clear()
+            for r in self._recordings:
+                if r.native is not None:
+                    self._native.add(*r.native)
 
     def _replay(self, r: Recording, inputs: Sequence[torch.Tensor]) -> Sequence[Any]:
         if self._copied:
             self._fill(inputs)
         r.graph.replay()
-        self.replays += 1
+        self._replays += 1
         if r.tensors_only:
             return [o.detach() for o in r.outputs]
         return [o.detach() if isinstance(o, torch.Tensor) else o for o in r.outputs]
@@ -165,9 +213,16 @@ class ShapedRunners:
     """For a graph with size symbols: recordings of their own for each combination of shapes (`MAX_SHAPES` of them; the
     others run plainly)."""
 
-    def __init__(self, run: Callable[..., Sequence[Any]], device: torch.device) -> None:
+    def __init__(
+        self,
+        run: Callable[..., Sequence[Any]],
+        device: torch.device,
+        driver: cuda_driver.ReplayFunctions | None = None,
+        count: int = 0,
+    ) -> None:
         self._run = run
         self._device = device
+        self._native = driver, count
         self.source = getattr(run, "source", "")
         self.runners: dict[tuple, CudaGraphRunner] = {}
 
@@ -177,5 +232,5 @@ class ShapedRunners:
         if runner is None:
             if len(self.runners) >= MAX_SHAPES:
                 return self._run(*inputs)
-            runner = self.runners[key] = CudaGraphRunner(self._run, self._device, fixed_numbers=True)
-        return runner(*inputs)
+            runner = self.runners[key] = CudaGraphRunner(self._run, self._device, True, *self._native)
+        return runner.unboxed(*inputs)

@@ -28,6 +28,7 @@ from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
 from .lowering.matmul import as_linear
+from .lowering.products import as_loops
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
 from .ops import Op
@@ -565,6 +566,9 @@ class GraphLowering:
         schema = getattr(overload, "_schema", None)
         if schema is not None and schema.is_mutable:
             raise UnsupportedGraph(f"{target} mutates its arguments", node=node.name)
+        own = as_loops(self, overload, args, kwargs)
+        if own is not None:
+            return own
         linear = as_linear(self, overload, args, kwargs)
         if linear is not None:
             target, args = linear

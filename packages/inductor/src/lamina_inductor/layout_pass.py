@@ -78,10 +78,10 @@ def cpu_prefers(x: Any, weight: Any, groups: int) -> bool:
 
 def cuda_prefers(x: Any, weight: Any, groups: int) -> bool:
     """cuDNN's matrix-unit kernels read rows of channels and turn everything else round at each call; its kernels for
-    groups do so in half precision only."""
+    groups do so in half precision only. Depthwise ones are kernels of ours that read along the channels."""
     if x.dtype in (torch.float16, torch.bfloat16):
         return True
-    return x.dtype is torch.float32 and groups == 1
+    return x.dtype is torch.float32 and (groups == 1 or groups == x.shape[1] == weight.shape[0])
 
 
 PREFERS: dict[str, Callable[[Any, Any, int], bool]] = {"cpu": cpu_prefers, "cuda": cuda_prefers}
@@ -281,7 +281,8 @@ class _Chooser:
             cost += sum(_size(_val(a)) for k in places if not self._is_last(a := node.args[k]) and self._turns(a))
         outs = self.output.args[0]
         for k, o in enumerate(outs if isinstance(outs, (tuple, list)) else (outs,)):
-            if self._is_last(o) and k not in self.free:
+            turned = self._is_last(o) and tuple(_val(o).stride()) != channels_last_strides(_val(o).shape)
+            if turned and k not in self.free:
                 cost += _size(_val(o))
         return gain >= _LEAST_GAIN * cost
 

@@ -426,8 +426,8 @@ class ReferenceTarget:
         return None
 
     def can_lower(self, op: str, dtype: torch.dtype) -> str | None:
-        """Everything torch can do."""
-        return None
+        """Everything torch can do; whole products and convolutions are torch's own."""
+        return "torch computes it whole" if op in ("product", "depthwise") else None
 
     def build(self, program: GraphProgram, config: Any) -> ReferenceProgram:
         """Nothing to compile."""

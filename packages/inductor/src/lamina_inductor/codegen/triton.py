@@ -39,6 +39,27 @@ def is_interpreting() -> bool:
     return bool(knobs.runtime.interpret)
 
 
+def _let_interpreter_count() -> None:
+    """Triton up to 3.6 turns a loop bound into a Python integer by ``int`` of an array with one element in one dimension,
+    which NumPy refuses since 2.5."""
+    from triton.runtime import interpreter
+
+    patch = getattr(interpreter, "_patch_lang_tensor", None)
+    if patch is None or getattr(patch, "counts", False):
+        return
+
+    def patched(tensor: Any, scope: Any = None) -> None:
+        if scope is None:
+            patch(tensor)
+            tensor.__index__ = lambda self: int(self.handle.data.item())
+        else:
+            patch(tensor, scope)
+            scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    patched.counts = True  # type: ignore[attr-defined]
+    interpreter._patch_lang_tensor = patched
+
+
 class TritonTarget:
     """Target for CUDA graphs. See `lamina_inductor.codegen.target.Target`."""
 
@@ -114,6 +135,7 @@ class InterpretedProgram(ReferenceProgram):
         from .triton_module import load_module, module_text
 
         super().__init__(program)
+        _let_interpreter_count()
         self.source = module_text(list(kernels.values()))
         self._kernels = kernels
         self._module = load_module(self.source, cache_folder(config))

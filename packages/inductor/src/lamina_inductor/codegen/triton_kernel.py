@@ -12,6 +12,7 @@ instead of stored.
 * ``split``: too few rows to fill a device: a first kernel reduces parts of the inner range into a workspace, a second
 one combines the parts in a fixed order (so the result
   does not depend on scheduling) and runs what follows.
+* ``dot``: sums of products of two tiles, on matrix instructions (`triton_dot`).
 * ``serial``: iterations may write to the same element in an order that matters: one program, one element after the
 other.
 
@@ -20,6 +21,7 @@ Block sizes are ``tl.constexpr`` parameters; `TritonKernel.configs` lists the ca
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +30,7 @@ import torch
 from ..errors import InductorError
 from ..index import INF, ONE, Expr, coefficient, product, substitute, symbol, to_expr
 from ..ops import MULTI_RESULT, Op, compute_dtype
-from . import triton_ops
+from . import triton_dot, triton_ops
 from .kernel import KernelSpec, LoopVar, Phase, elements_touched
 from .softmax_stats import merge_softmax_stats
 from .triton_ops import COMBINE, NEUTRAL, POINTER, ROWS, TL_DTYPE, literal
@@ -160,6 +162,7 @@ class Emitter:
         self.unmasked: set[str] = set()
         self.loaded: dict[tuple, str] = {}
         self.pending: dict[Op, list[str]] = {}  # values of running softmaxes that are not yet added
+        self.keep_half = False  # half-precision values are wanted as they lie in memory
         self.step: str | None = None  # one over the number of this step, in loops where that is a scalar
 
     def write(self, text: str) -> None:
@@ -295,7 +298,9 @@ class Emitter:
         cond = self.mask(deps, extra)
         dtype = self.spec.buffer(buffer).dtype
         text = f"tl.load({buffer} + {index}" + (f", {cond}, other=0)" if cond else ")")
-        if compute_dtype(dtype) != dtype:
+        if compute_dtype(dtype) != dtype and self.keep_half:
+            pass
+        elif compute_dtype(dtype) != dtype:
             text += f".to({TL_DTYPE[compute_dtype(dtype)]})"
         elif dtype == torch.bool:
             text += ".to(tl.int1)"
@@ -675,6 +680,9 @@ def generate(spec: KernelSpec) -> TritonKernel:
         return _pointwise(spec)
     if any(v.kind == "serial" for v in spec.loops):
         raise CannotGenerate("ordered outer loops around inner loops")
+    products = triton_dot.find_products(spec)
+    if products is not None:
+        return triton_dot.write_products(spec, products, sys.modules[__name__])
     axis = Axis("x", spec.loops)
     sizes = {product(v.size for v in p.loops) for p in inner}
     largest = max((s.hi for s in sizes), default=1)

@@ -38,6 +38,19 @@ def minimum_int(a, b):
     return tl.where(a < b, a, b)
 
 
+if INTERPRET:  # whose products of bfloat16 would multiply the bits
+
+    @triton.jit
+    def dot(a, b, acc):
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
+
+else:
+
+    @triton.jit
+    def dot(a, b, acc):
+        return tl.dot(a, b, acc, input_precision="ieee")
+
+
 @triton.jit
 def multiply(a, b):
     return a * b

@@ -10,8 +10,6 @@ compiler.
 from __future__ import annotations
 
 import concurrent.futures
-import ctypes
-import functools
 import hashlib
 import json
 import os
@@ -24,7 +22,7 @@ from typing import Any
 import torch
 
 from .. import build_cache
-from ..cuda_driver import Cubin
+from ..cuda_driver import Cubin, expose_torch_cuda, replay_functions
 from ..cuda_graphs import CudaGraphRunner, ShapedRunners
 from ..index import Expr
 from ..ir.program import GraphProgram, KernelCall
@@ -106,12 +104,6 @@ class Binary:
     shared: int
     warps: int
     parameters: int  # how many parameters the code takes; those after ours are scratch pointers that stay null
-
-
-@functools.cache
-def expose_torch_cuda() -> None:
-    """Make the shim functions of libtorch_cuda visible to generated code."""
-    ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"), mode=ctypes.RTLD_GLOBAL)
 
 
 def capability(device: torch.device) -> int:
@@ -226,6 +218,8 @@ def functor_text(
         if len(grid) == 2:
             lines.append(f"      const i64 gy = {grid[1]}, gz = blocks(gy, 65535);")
             shape = f"{grid[0]}, gz > 1 ? 65535 : gy, gz"
+        elif len(grid) == 3:
+            shape = ", ".join(grid)
         else:
             shape = f"{grid[0]}, 1, 1"
         lines.append(
@@ -302,7 +296,8 @@ def build_native(
     aligned_graph = AlignedGraph(graph)
     if getattr(config, "cudagraphs", False):
         runner = ShapedRunners if program.sizes else CudaGraphRunner
-        return runner(aligned_graph, torch.device("cuda", device))
+        on = torch.device("cuda", device)
+        return runner(aligned_graph, on, driver=replay_functions(), count=program.input_count)
     return aligned_graph
 
 

@@ -16,6 +16,7 @@ from ..ir.loops import Builder, Index
 from ..ir.tensor import TensorValue
 from ..layout_pass import channels_last_strides
 from ..ops import Op, compute_dtype
+from . import depthwise
 from .registry import lowering
 
 _MOST_TAPS = 13  # of a row: they stay in registers
@@ -33,13 +34,48 @@ def _fixed(values: Sequence[Any]) -> tuple[int, ...] | None:
     return tuple(out)
 
 
+def _turns(g: Any) -> bool:
+    """True if the current convolution is to run channels-last."""
+    return g.layouts is not None and g.node in g.layouts.externs
+
+
+@lowering("convolution")
+def _convolution(
+    g: Any, x: TensorValue, weight: TensorValue, bias: TensorValue | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> TensorValue:  # fmt: skip
+    """Depthwise, channels-last, on a device: a kernel of ours."""
+    win = None
+    if _turns(g) and g.can_lower("depthwise", x.dtype) is None:
+        win = depthwise.window_of(x, weight, g.result(), stride, padding, dilation, transposed, groups)
+    if win is None:
+        raise LoweringError("")
+    return depthwise.forward(g, win, x, weight, bias)
+
+
+def _depthwise_backward(
+    g: Any, win: depthwise.Window, grad: TensorValue, x: TensorValue, weight: TensorValue, mask: Sequence[bool]
+) -> tuple[TensorValue | None, ...]:
+    grad = g.store_with_strides(grad, g.exprs(channels_last_strides(grad.shape)))
+    x = g.store_with_strides(x, g.exprs(channels_last_strides(x.shape)))
+    gx = depthwise.input_gradient(g, win, grad, weight, g.result(0)) if mask[0] else None
+    gw = depthwise.weight_gradient(g, win, grad, x, g.result(1)) if mask[1] else None
+    gb = channel_sum(g, grad, g.result(2)) if mask[2] else None
+    return gx, gw, gb
+
+
 @lowering("convolution_backward")
 def _convolution_backward(
     g: Any, grad: TensorValue, x: TensorValue, weight: TensorValue, bias_sizes: Any, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
     mask: Sequence[bool],
 ) -> tuple[TensorValue | None, ...]:  # fmt: skip
-    """Depthwise, channels-last: the weight gradient is a kernel of ours, the bias gradient a sum."""
+    """Depthwise, channels-last: the weight gradient is a kernel of ours, the bias gradient a sum; on a device the
+    input's gradient is one, too."""
+    if _turns(g) and g.can_lower("depthwise", x.dtype) is None:
+        win = depthwise.window_of(x, weight, grad, stride, padding, dilation, transposed, groups)
+        if win is not None:
+            return _depthwise_backward(g, win, grad, x, weight, mask)
     if not mask[1] or g.layouts is None or g.node not in g.layouts.externs or g.device.type != "cpu":
         raise LoweringError("")
     sizes = [_fixed(t.shape) for t in (grad, x, weight)]
