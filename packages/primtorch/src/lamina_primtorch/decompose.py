@@ -18,6 +18,8 @@ import torch.fx as fx
 from . import observe
 from ._torch import NodeAppender, make_graph_module
 from .config import current
+from .errors import ContractError
+from .operands import to
 from .prims import PRIMS as _P
 from .record import Opaque, Recorder, Row
 from .spec import Prim, TensorMeta
@@ -190,15 +192,30 @@ class _Run:
         return found
 
     def settle(self, node: fx.Node, got: Any) -> Any:
-        """Give results the strides that eager gives (the node's own val)."""
+        """Give results the strides that eager gives (the node's own val), and the dtype that the graph was traced with:
+        another graph may take them.
+        """
         want = node.meta.get("val")
         if want is None:
             return got
         if type(got) is Value:
-            return self.laid_out(got, want)
+            return self.laid_out(self.typed(node, got, want), want)
         if isinstance(got, (tuple, list)) and isinstance(want, (tuple, list)):
-            return type(got)(self.laid_out(g, w) if type(g) is Value else g for g, w in zip(got, want))
+            return type(got)(
+                self.laid_out(self.typed(node, g, w), w) if type(g) is Value else g for g, w in zip(got, want)
+            )
         return got
+
+    def typed(self, node: fx.Node, got: Value, want: Any) -> Value:
+        """The result in the dtype of the graph's own metadata. Shape rule and decomposition should not differ."""
+        if not hasattr(want, "stride") or got.dtype is want.dtype:
+            return got
+        if self.strict:
+            raise ContractError(
+                f"{node.target}: the graph says {want.dtype}, its decomposition gives {got.dtype}",
+                hint="the shape rule that traced the graph is wrong, or the decomposition is",
+            )
+        return to(got, want.dtype)
 
     def laid_out(self, got: Value, want: Any, exact: bool = False) -> Value:
         if not hasattr(want, "stride"):

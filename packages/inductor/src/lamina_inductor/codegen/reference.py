@@ -385,11 +385,14 @@ class ReferenceProgram:
                         sizes.setdefault(e.args[0], value.size(d))
                 wanted = tuple(number(s) for s in layout.stride)
                 shape = tuple(value.shape)
-                if (
+                if shape != tuple(map(number, layout.shape)):
+                    if layout.shape and layout.dtype is not torch.uint8:  # bytes: what a backward kernel will read
+                        raise RuntimeError(f"{step.target} gave a result of another shape than was predicted")
+                elif value.dtype is not layout.dtype or (
                     any(n != 1 and a != b for n, a, b in zip(shape, value.stride(), wanted, strict=True))
                     and value.numel()
                 ):
-                    copy = torch.empty_strided(shape, wanted, dtype=value.dtype, device=value.device)
+                    copy = torch.empty_strided(shape, wanted, dtype=layout.dtype, device=value.device)
                     value = copy.copy_(value)
                 tensors[name] = value
         for position, symbol in step.scalars:

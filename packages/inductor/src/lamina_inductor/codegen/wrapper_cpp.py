@@ -97,6 +97,7 @@ class _Writer(Names):
         self.owner: dict[str, str] = {}  # buffer -> name of the Tensor that owns its memory
         self.result = WrapperText("")
         self.temp_views = 0
+        self.late: dict[str, list[tuple[str, int]]] = {}  # buffer -> size symbols that it decides, and their dimensions
 
     # text -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +186,7 @@ class _Writer(Names):
                 self.put(f"const i64 {symbol} = {what}(f->in[{index}], {dim});")
         for s in program.steps:
             if isinstance(s, BindSize):
+                self.late.setdefault(s.buffer, []).append((s.symbol, s.dim))
                 self.put(f"i64 {s.symbol} = 0;")
             elif isinstance(s, ExternCall):
                 for _, symbol in s.scalars:
@@ -360,7 +362,8 @@ class _Writer(Names):
             self.put(line)
         if plan.route == "python":
             self._python_extern(s, number, plan, outs)
-        else:
+        self._settle(s)
+        if plan.route != "python" or not s.out:
             self.put(f"if (failed) {{ f->failed_step = {number}; return 1; }}")
         self.result.routes.append((str(s.target), plan.route, plan.why))
         self.result.callbacks.setdefault(number, (plan.python or python_call(s)[0], len(s.outputs)))
@@ -369,6 +372,23 @@ class _Writer(Names):
         for o in s.outputs:
             if o is not None and not s.out:
                 self.has_handle.add(o)
+
+    def _settle(self, s: ExternCall) -> None:
+        """Holds an operator's new results to the layouts that the program counts on. Metadata come from shape rules;
+        a kernel that answers in another layout or dtype would otherwise be read wrongly."""
+        if s.out:
+            return
+        for name in s.outputs:
+            if name is None:
+                continue
+            layout, c = self._decl(name).layout, _c(name)
+            for symbol, dim in self.late.get(name, ()):  # what the BindSize steps behind this call will say
+                self.put(f"if (!failed) {symbol} = size(h_{c}.h, {dim});")
+            try:
+                code = dtype_code(layout.dtype)
+            except NoRoute:
+                code = -1
+            self.put(f"if (!failed) {{ {self._shape(layout)} failed = settle(h_{c}, {code}, {device_code(layout.device)}, {len(layout.shape)}, z, t, f); }}")  # noqa: E501
 
     def _region_function(self, callee: RegionCallee) -> str:
         function = self.places.names[callee]

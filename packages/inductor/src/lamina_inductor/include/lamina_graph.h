@@ -11,6 +11,11 @@ int aoti_torch_new_tensor_handle(void*, void**);
 int aoti_torch_get_data_ptr(void*, void**);
 int aoti_torch_get_size(void*, i64, i64*);
 int aoti_torch_get_stride(void*, i64, i64*);
+int aoti_torch_get_dim(void*, i64*);
+int aoti_torch_get_sizes(void*, i64**);
+int aoti_torch_get_strides(void*, i64**);
+int aoti_torch_get_dtype(void*, int*);
+int aoti_torch_copy_(void*, void*, int);
 int aoti_torch_empty_strided(i64, const i64*, const i64*, int, int, int, void**);
 int aoti_torch__alloc_from_pool(void*, i64, int, i64, const i64*, const i64*, void**);
 int aoti_torch__reinterpret_tensor(void*, i64, const i64*, const i64*, i64, void**);
@@ -95,6 +100,33 @@ inline i64 stride(void* tensor, i64 dim) {
   aoti_torch_get_stride(tensor, dim, &r);
   return r;
 }
+
+// A result of an operator, with the dtype (-1: not looked at) and strides that the code behind it was written for: as it is where it has
+// them, else copied. Other sizes are an error. Returns 0 if all is well.
+__attribute__((noinline)) inline int settle(Tensor& t, int dtype, int device, int index, i64 n, const i64* z, const i64* s, LaminaFrame* f) {
+  if (!t.h) return 0;
+  i64 dims = 0, *sizes = nullptr, *strides = nullptr;
+  int real = 0;
+  if (aoti_torch_get_dim(t.h, &dims) || aoti_torch_get_sizes(t.h, &sizes)) return 0;
+  bool same = dims == n, empty = false, laid_out = true;
+  for (i64 d = 0; d < n && same; ++d) same = sizes[d] == z[d], empty |= z[d] == 0;
+  if (!same && n == 1 && z[0] == 0 && dtype == 0) return 0;  // bytes that only the backward kernel reads: no rule knows their number
+  if (!same) {
+    f->error_kind = "RuntimeError", f->error_text = "an operator called from compiled code gave a result of another shape than was predicted";
+    return 1;
+  }
+  if (dtype < 0 || aoti_torch_get_dtype(t.h, &real)) return 0;
+  if (!empty) {
+    if (aoti_torch_get_strides(t.h, &strides)) return 0;  // a layout without strides
+    for (i64 d = 0; d < n && laid_out; ++d) laid_out = z[d] == 1 || strides[d] == s[d];
+  }
+  if (laid_out && real == dtype) return 0;
+  Tensor copy;
+  if (aoti_torch_empty_strided(n, z, s, dtype, device, index, &copy.h) || aoti_torch_copy_(copy.h, t.h, 0)) return 1;
+  t.take(copy);
+  return 0;
+}
+
 inline i64 imin(i64 a, i64 b) { return a < b ? a : b; }
 inline i64 imax(i64 a, i64 b) { return a > b ? a : b; }
 template <class T> inline T floor_div(T a, T b) { return b == 0 ? 0 : a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }

@@ -325,13 +325,33 @@ def native_layer_norm_backward(
 def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, group: int, eps: float) -> tuple:
     if x.device.type != "cpu":
         raise NotImplementedError
-    if weight is not None and weight.dtype is not x.dtype:
+    kept = next((p.dtype for p in (weight, bias) if p is not None), x.dtype)
+    if kept is not x.dtype and not (x.dtype in (torch.float16, torch.bfloat16) and kept is torch.float32):
         raise NotImplementedError
-    stat = TensorMeta((n, group), (group, 1), x.dtype, x.device)
+    # half precision with float32 parameters (autocast) has statistics in float32; torch's meta kernel says otherwise
+    stat = TensorMeta((n, group), (group, 1), kept, x.device)
     out = _of(x)
     if strides.suggests_channels_last(x.shape, x.stride()):  # torch's own meta kernel loses this from 2.14 on
         out = out._replace(stride=strides.channels_last(x.shape))
     return out, stat, stat
+
+
+@signed("native_group_norm_backward.default")
+def native_group_norm_backward(grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: Any, c: Any, *rest: Any) -> tuple:
+    if x.device.type != "cpu":
+        raise NotImplementedError
+    mask = rest[-1]
+    gx = _of(x)
+    if strides.suggests_channels_last(x.shape, x.stride()):
+        gx = gx._replace(stride=strides.channels_last(x.shape))
+    param = TensorMeta((c,), (1,), x.dtype if weight is None else weight.dtype, x.device)
+    return gx if mask[0] else None, param if mask[1] else None, param if mask[2] else None
+
+
+@signed("mkldnn_rnn_layer_backward.default")
+def rnn_layer_backward(x: Any, w1: Any, w2: Any, w3: Any, w4: Any, hx: Any, cx: Any, *_: Any) -> tuple:
+    """The kernel adds up in float32 and answers in it, whatever the inputs are; torch's meta kernel says otherwise."""
+    return tuple(_of(t)._replace(dtype=torch.float32) for t in (x, w1, w2, w3, w4, hx, cx))
 
 
 def _batch_norm(x: Any, params: tuple, training: bool) -> tuple:
