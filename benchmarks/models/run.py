@@ -4,17 +4,20 @@
     python -m benchmarks.models.run --report results.jsonl          only the report
 
 One process a model, mode, precision and implementation, with a time limit. Results are appended to a JSON-lines file
-as they come: a run that was stopped goes on
-where it was. ``--shard 1/4`` takes every fourth model.
+as they come: a run that was stopped goes on where it was. ``--shard 1/4`` takes every fourth model; ``--prefork``
+saves the import of the libraries in each process.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,47 @@ def read(path: pathlib.Path) -> list[dict]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def started(cmd: list[str], env: dict[str, str], limit: float) -> tuple[int, str, str]:
+    """Run a command in a process of its own; return its status and what it printed."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    p = subprocess.run(cmd, capture_output=True, text=True, errors="replace", timeout=limit, env=env, cwd=root)
+    return p.returncode, p.stdout, p.stderr
+
+
+def forked(cmd: list[str], env: dict[str, str], limit: float) -> tuple[int, str, str]:
+    """The same in a fork of this process, which has imported torch and the model libraries, but not lamina."""
+    from . import worker
+
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                for fd, path in ((1, out), (2, err)):
+                    os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), fd)
+                os.setsid()  # its compilers end with it
+                os.environ.update(env)
+                sys.argv = cmd[2:]
+                worker.main()
+                code = 0
+            finally:
+                os._exit(code)
+        end = time.time() + limit
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            if time.time() > end:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                raise subprocess.TimeoutExpired(cmd, limit)
+            time.sleep(0.05)
+        return os.waitstatus_to_exitcode(status), *(
+            p.read_text(errors="replace") if p.exists() else "" for p in (out, err)
+        )
 
 
 def run_one(
@@ -64,7 +108,6 @@ def run_one(
         TORCHINDUCTOR_CACHE_DIR=str(cache / "torch"),
         TRITON_CACHE_DIR=str(cache / "triton"),
     )
-    root = pathlib.Path(__file__).resolve().parents[2]
     base = {
         "key": entry.key,
         "suite": entry.suite,
@@ -76,22 +119,21 @@ def run_one(
     }
     t = time.time()
     try:
-        p = subprocess.run(cmd, capture_output=True, text=True, errors="replace", timeout=a.timeout, env=env, cwd=root)
+        status, stdout, stderr = (forked if a.prefork else started)(cmd, env, a.timeout)
     except subprocess.TimeoutExpired:
         return {**base, "cache": state, "status": "timeout", "error": f"no result in {a.timeout:g} s"}
     res = {
         **base,
         "status": "error",
-        "error": f"the process ended with status {p.returncode}: "
-        + " ".join(p.stderr.strip().splitlines()[-2:])[-300:],
+        "error": f"the process ended with status {status}: " + " ".join(stderr.strip().splitlines()[-2:])[-300:],
     }
-    for line in reversed(p.stdout.splitlines()):
+    for line in reversed(stdout.splitlines()):
         if line.startswith(MARK):
             res = json.loads(line[len(MARK) :])
             break
     if res["status"] == "error" and a.logs:
         pathlib.Path(a.logs).mkdir(parents=True, exist_ok=True)
-        (pathlib.Path(a.logs) / f"{entry.name}.{impl}.{mode}.{dtype}.txt").write_text(p.stdout + p.stderr)
+        (pathlib.Path(a.logs) / f"{entry.name}.{impl}.{mode}.{dtype}.txt").write_text(stdout + stderr)
     return {
         **res,
         "cache": state,
@@ -132,6 +174,9 @@ def main(argv: list[str] | None = None) -> int:
     ap.add_argument(
         "--warm", action="store_true", help="run each once more in a second process, with the cache of the first"
     )
+    ap.add_argument(
+        "--prefork", action="store_true", help="fork the processes from one that has imported torch and the models"
+    )
     ap.add_argument("--shard", default="1/1")
     ap.add_argument("--out", default="out/models.jsonl")
     ap.add_argument("--logs", help="folder for the output of runs that fail")
@@ -140,6 +185,10 @@ def main(argv: list[str] | None = None) -> int:
     if a.report:
         report.write(read(pathlib.Path(a.report)), pathlib.Path(a.report).with_suffix(""))
         return 0
+    if a.prefork:
+        for library in ("transformers", "timm", "torchvision"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(library)
     out = pathlib.Path(a.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     have = {key_of(r) for r in read(out)}
