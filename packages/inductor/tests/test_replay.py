@@ -63,18 +63,18 @@ def call(runner, *inputs):
 
 
 def test_calls_with_the_same_inputs_are_one_launch(made):
-    runner, driver, program = made
+    runner, driver, recorded = made
     x, w = torch.randn(3, 4), torch.randn(4, 5)
     for k in range(6):
         x.fill_(float(k))
         out = call(runner, x, w)
         assert out[0].shape == (3, 5) and not out[0].requires_grad
         del out
-    assert program.calls == 1 and driver.launched == 4 and runner.replays == 5
+    assert recorded.calls == 1 and driver.launched == 4 and runner.replays == 5
 
 
 def test_held_results_are_not_written_over(made):
-    runner, driver, program = made
+    runner, driver, recorded = made
     x, w = torch.randn(3, 4), torch.randn(4, 5)
     held = []
     for k in range(9):
@@ -85,7 +85,7 @@ def test_held_results_are_not_written_over(made):
 
 
 def test_what_moves_is_copied_by_the_device(made):
-    runner, driver, program = made
+    runner, driver, recorded = made
     w, alive = torch.randn(4, 5), []
     for _ in range(12):
         alive.append(torch.randn(3, 4))
@@ -94,7 +94,7 @@ def test_what_moves_is_copied_by_the_device(made):
 
 
 def test_other_streams_states_go_to_python(made):
-    runner, driver, program = made
+    runner, driver, recorded = made
     x, w = torch.randn(3, 4), torch.randn(4, 5)
     for _ in range(3):
         call(runner, x, w)
@@ -110,7 +110,7 @@ def test_other_streams_states_go_to_python(made):
 
 
 def test_a_graph_that_draws_random_numbers_is_replayed_by_torch(made, monkeypatch):
-    runner, driver, program = made
+    runner, driver, recorded = made
     drawn = iter(range(100))
     monkeypatch.setattr(cuda_graphs, "philox_offset", lambda device: next(drawn))
     x, w = torch.randn(3, 4), torch.randn(4, 5)
@@ -120,6 +120,6 @@ def test_a_graph_that_draws_random_numbers_is_replayed_by_torch(made, monkeypatc
 
 
 def test_a_wrong_number_of_addresses_is_refused(made):
-    runner, driver, program = made
+    runner, driver, recorded = made
     with pytest.raises(ValueError, match="one address for each input"):
         runner._native.add(EXEC, (1,), (), (), ())

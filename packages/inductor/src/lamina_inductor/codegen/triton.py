@@ -40,8 +40,8 @@ def is_interpreting() -> bool:
 
 
 def _let_interpreter_count() -> None:
-    """Triton up to 3.6 turns a loop bound into a Python integer by ``int`` of an array with one element in one dimension,
-    which NumPy refuses since 2.5."""
+    """Triton up to 3.6 turns a loop bound into a Python integer by ``int`` of an array with one element in one
+    dimension, which NumPy refuses since 2.5."""
     from triton.runtime import interpreter
 
     patch = getattr(interpreter, "_patch_lang_tensor", None)

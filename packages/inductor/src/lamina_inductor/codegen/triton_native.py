@@ -50,10 +50,23 @@ LaunchFn launch_fn() {
   static LaunchFn fn = (LaunchFn)dlsym(dlopen("libcuda.so.1", 1), "cuLaunchKernel");
   return fn;
 }
-int start(LaminaFrame* f, void* fn, i64 gx, i64 gy, i64 gz, int threads, int shared, void* stream, void** args) {
+template <class Fn> Fn driver(const char* name) { return (Fn)dlsym(dlopen("libcuda.so.1", 1), name); }
+// A thread that has not used the device has no context; one that uses another device has that one's.
+int start_elsewhere(int device, void* fn, const unsigned* g, int threads, int shared, void* stream, void** args) {
+  void *before = nullptr, *ours = nullptr;
+  if (driver<int (*)(void**)>("cuCtxGetCurrent")(&before)) return 1;
+  if (driver<int (*)(void**, int)>("cuDevicePrimaryCtxRetain")(&ours, device)) return 1;
+  if (driver<int (*)(void*)>("cuCtxSetCurrent")(ours)) return 1;
+  const int code = launch_fn()(fn, g[0], g[1], g[2], (unsigned)threads, 1, 1, (unsigned)shared, stream, args, nullptr);
+  if (before) driver<int (*)(void*)>("cuCtxSetCurrent")(before);
+  return code;
+}
+int start(LaminaFrame* f, int device, void* fn, i64 gx, i64 gy, i64 gz, int threads, int shared, void* stream,
+          void** args) {
   if (gx <= 0 || gy <= 0 || gz <= 0) return 0;
-  const int code = launch_fn()(fn, (unsigned)gx, (unsigned)gy, (unsigned)gz, (unsigned)threads, 1, 1,
-  (unsigned)shared, stream, args, nullptr);
+  const unsigned g[] = {(unsigned)gx, (unsigned)gy, (unsigned)gz};
+  int code = launch_fn()(fn, g[0], g[1], g[2], (unsigned)threads, 1, 1, (unsigned)shared, stream, args, nullptr);
+  if (code == 201 || code == 400) code = start_elsewhere(device, fn, g, threads, shared, stream, args);
   if (code) f->error_kind = "RuntimeError", f->error_text = "a kernel could not be launched";
   return code;
 }
@@ -223,8 +236,8 @@ def functor_text(
         else:
             shape = f"{grid[0]}, 1, 1"
         lines.append(
-            f"      if (start(f, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, {binary.shared}, "
-                "stream, args)) return 1; }"
+            f"      if (start(f, {device}, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, "
+            f"{binary.shared}, stream, args)) return 1; }}"
         )
     lines += ["    return 0;", "  }", "};"]
     return "\n".join(lines) + "\n"

@@ -155,8 +155,8 @@ def input_gradient(g: Any, win: Window, grad: TensorValue, weight: TensorValue, 
 
 
 def weight_gradient(g: Any, win: Window, grad: TensorValue, x: TensorValue, meta: Any) -> TensorValue:
-    """The gradient of the weights as a stored value. One reduction over (n, oh, ow) for each row of taps and channel has
-    the row's taps as its results, so that gradients are read once a row."""
+    """The gradient of the weights as a stored value. One reduction over (n, oh, ow) for each row of taps and channel
+    has the row's taps as its results, so that gradients are read once a row."""
     compute = compute_dtype(x.dtype)
     g.require("reduction:sum", compute)
     name, layout = g.new_buffer(meta, stride=g.exprs((1, win.kh * win.kw * win.c, win.kw * win.c, win.c)))
