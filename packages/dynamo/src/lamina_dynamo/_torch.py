@@ -50,6 +50,15 @@ def original_of(function: Any) -> Any:
     return None
 
 
+def python_of_script(function: Any) -> Any:
+    """The Python function that ``torch.jit.script`` compiled into ``function``; None if it has none or was traced."""
+    original = getattr(function, "_torchdynamo_inline", None)
+    if original is None:
+        return None
+    scripted = torch.jit._state._try_get_jit_cached_function(original)
+    return original if scripted is not None and scripted.qualified_name == function.qualified_name else None
+
+
 def dispatch_keys(tensor: torch.Tensor) -> int:
     """The tensor's dispatch key set as bits: layout, conjugate and negative views, inference, functorch wrappers."""
     return torch._C._dispatch_keys(tensor).raw_repr()

@@ -35,10 +35,12 @@ inference_mode_enabled = torch.is_inference_mode_enabled
 
 class Fake(torch.Tensor):
     """A tensor without data. ``mk`` is its metadata as a hashable tuple; ``vt`` the tracker that stands for it;
-    ``constant`` the value of a scalar that was computed from Python numbers alone (read it with ``known_scalar``).
+    ``constant`` the value of a scalar that was computed from Python numbers alone (read it with ``known_scalar``);
+    ``drawn`` is set on a scalar drawn from [0, 1).
     """
 
     constant: Any = None
+    drawn: int | None = None
 
     @staticmethod
     def make(
@@ -292,8 +294,11 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return _fresh(found)
     if type(found) is tuple:
         result = Fake.make(*found)
-        if not found[0] and not info.impure:
-            _remember_scalar(result, func, args, kwargs)
+        if not found[0]:
+            if not info.impure:
+                _remember_scalar(result, func, args, kwargs)
+            elif func in _DRAWS:
+                result.drawn = _Writes.count
         return result
     return _fresh(found)
 
@@ -345,6 +350,9 @@ def _remember_scalar(result: Fake, func: Any, args: Any, kwargs: dict[str, Any])
         if isinstance(x, torch.Tensor):
             x = known_scalar(x)
             if x is None:
+                verdict = _compare_drawn(func, args)
+                if verdict is not None:
+                    result.constant = (torch.tensor(verdict), _Writes.count)
                 return
         elif type(x) not in _NUMBERS:
             return
@@ -356,6 +364,26 @@ def _remember_scalar(result: Fake, func: Any, args: Any, kwargs: dict[str, Any])
         value = func(*real, **kwargs)
     if value.dtype is result.mk[2] and not value.dim():
         result.constant = (value, _Writes.count)
+
+
+_DRAWS = {_aten.rand.default, _aten.rand.generator, _aten.rand_like.default}
+# What ``x < n`` and so on are for every x of [0, 1), as far as n alone decides it.
+_DRAWN = {
+    _aten.lt.Scalar: lambda n: False if n <= 0 else True if n >= 1 else None,
+    _aten.ge.Scalar: lambda n: True if n <= 0 else False if n >= 1 else None,
+    _aten.gt.Scalar: lambda n: True if n < 0 else False if n >= 1 else None,
+    _aten.le.Scalar: lambda n: False if n < 0 else True if n >= 1 else None,
+}
+
+
+def _compare_drawn(func: Any, args: Any) -> bool | None:
+    """The comparison of a scalar drawn from [0, 1) with a number outside: layers are dropped with probability 0."""
+    rule = _DRAWN.get(func)
+    if rule is None or getattr(args[0], "drawn", None) != _Writes.count or type(args[1]) not in (int, float):
+        return None
+    verdict = rule(args[1])
+    # the kernel compares in the tensor's type
+    return verdict if verdict == rule(torch.tensor(args[1]).to(args[0].dtype).item()) else None
 
 
 def _forget_scalars(args: Any, kwargs: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from .bytecode import Instruction, assemble, copy_instructions, decode, live_locals
 from .bytecode import versions as v
@@ -96,12 +96,20 @@ def enter_frame(code: CodeType, f_globals: dict[str, Any], state: tuple[Any, ...
     return FunctionType(code, f_globals, code.co_name, None, cells or None)(*args)
 
 
+def enter_generator(code: CodeType, f_globals: dict[str, Any], state: tuple[Any, ...]) -> Any:
+    """A generator brought to the yield where it stands: from now on dropping it runs what eager would run."""
+    generator = enter_frame(code, f_globals, state)
+    next(generator)
+    return generator
+
+
 RUNTIME_FUNCTIONS = (
     run_resumed,
     tail_call,
     run_resumed_with_cells,
     tail_call_with_cells,
     enter_frame,
+    enter_generator,
     current_exception,
 )
 """Called by generated code; never captured themselves."""
@@ -120,6 +128,24 @@ class ResumeInfo:
 
 _infos: dict[int, tuple[CodeType, ResumeInfo]] = {}
 _entry_cache: dict[Any, tuple[CodeType, CodeType]] = {}
+
+
+class GeneratorEntry(NamedTuple):
+    """Where the generators of an entry code stand: before instruction ``index`` of ``origin``, which a yield precedes.
+    ``stack``: the arguments that hold the stack, None for NULL."""
+
+    origin: CodeType
+    index: int
+    names: tuple[str, ...]
+    stack: tuple[str | None, ...]
+
+
+_generator_entries: dict[int, tuple[CodeType, GeneratorEntry]] = {}
+
+
+def generator_entry(code: CodeType) -> GeneratorEntry:
+    """What ``entry_code(..., generator=True)`` noted about ``code``."""
+    return _generator_entries[id(code)][1]
 
 
 def resume_info(code: CodeType) -> ResumeInfo | None:
@@ -166,9 +192,17 @@ def entry_code(
         return found[1]
     made, shift = _entry_code(code, index, slots, local_names, generator, None)
     _entry_cache[key] = (code, made)
-    if not generator:
+    if generator:
+        stack = tuple(None if slot == NULL_SLOT else _stack_argument(i) for i, slot in enumerate(slots))
+        _generator_entries[id(made)] = (made, GeneratorEntry(code, index, local_names, stack))
+    else:
         _infos[id(made)] = (made, ResumeInfo(code, shift, index))
     return made
+
+
+def stands_at_yield(code: CodeType, index: int) -> bool:
+    """Whether a generator that goes on at ``index`` was left by a yield (and not before its start)."""
+    return index > 0 and decode(code)[index - 1].opname == "YIELD_VALUE"
 
 
 def _stack_argument(i: int) -> str:
@@ -212,8 +246,9 @@ def _entry_code(
     if v.PY311:
         prologue.append(Instruction("RESUME", arg=0))
     _load_slots(slots, prologue.append)
-    if generator and index and decode(code)[index - 1].opname in ("YIELD_VALUE",):
+    if generator and stands_at_yield(code, index):
         prologue.append(Instruction("LOAD_CONST", None))
+        start = body[index - 1]
     prologue.append(Instruction(v.UNCONDITIONAL_JUMP, target=start))
     first = code.co_firstlineno
     for inst in prologue:
@@ -511,6 +546,8 @@ def call_next_frame(exit_: FrameExit, code: CodeType, f_globals: Any, state: str
 
 def emit_state(cg: Any, exit_: FrameExit, push_next: Callable[[], None] | None) -> None:
     """Push the state of an inlined frame: (cells, arguments of its continue function)."""
+    from .parked import push_slot
+
     tx = exit_.tx
     cells = cell_names(tx.f_code)
     for name in cells:
@@ -520,9 +557,9 @@ def emit_state(cg: Any, exit_: FrameExit, push_next: Callable[[], None] | None) 
     for name in exit_.locals:
         cg(tx.symbolic_locals[name])
         n += 1
-    for vt, slot in zip(tx.stack, exit_.slots):
+    for depth, slot in enumerate(exit_.slots):
         if slot != NULL_SLOT:
-            cg(vt)
+            push_slot(cg, tx, depth, exit_.locals)
             n += 1
     if push_next is not None:
         push_next()
@@ -531,8 +568,11 @@ def emit_state(cg: Any, exit_: FrameExit, push_next: Callable[[], None] | None) 
     cg.build("BUILD_TUPLE", 2)
 
 
-def emit_generator(cg: Any, generator: Any) -> None:
-    """Push a real generator that goes on where ``generator`` stands."""
+def emit_generator(cg: Any, generator: Any, parked: bool = False) -> None:
+    """Push a real generator (or a parked one) that goes on where ``generator`` stands."""
+    from .parked import park_generator, push_slot
+    from .translator.generator import only_passes_exit
+
     tx = generator.child
     if generator.running:
         raise GraphBreak("generator_escapes", function=tx.f_code.co_name)
@@ -554,9 +594,11 @@ def emit_generator(cg: Any, generator: Any) -> None:
     if HANDLER_SLOT in slots:
         raise GraphBreak("generator_escapes", function=tx.f_code.co_name, reason="inside an except block")
     cells = cell_names(tx.f_code)
-    names = tuple(n for n in tx.symbolic_locals if n not in cells)
+    live = set(tx.symbolic_locals) if uses_locals(tx.f_code) else live_locals(tx.f_code, index)
+    names = tuple(n for n in tx.symbolic_locals if n in live and n not in cells)
     code = entry_code(tx.f_code, index, slots, names, generator=True)
-    cg.push_function(enter_frame)
+    at_yield = stands_at_yield(tx.f_code, index)
+    cg.push_function(park_generator if parked else enter_generator if at_yield else enter_frame)
     cg.load_const(code)
     cg.load_const(tx.f_globals)
     for name in cells:
@@ -566,10 +608,12 @@ def emit_generator(cg: Any, generator: Any) -> None:
     for name in names:
         cg(tx.symbolic_locals[name])
         n += 1
-    for vt, slot in zip(tx.stack, slots):
+    for depth, slot in enumerate(slots):
         if slot != NULL_SLOT:
-            cg(vt)
+            push_slot(cg, tx, depth, names)
             n += 1
     cg.build("BUILD_TUPLE", n)
     cg.build("BUILD_TUPLE", 2)
-    cg.call_function(3)
+    if parked:
+        cg.load_const(not only_passes_exit(tx))
+    cg.call_function(4 if parked else 3)

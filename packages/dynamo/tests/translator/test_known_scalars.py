@@ -120,3 +120,40 @@ def test_large_numbers_are_never_symbolic():
     x = torch.zeros(2)
     for n in (2**64 - 3, 2**63 + 11, 2**62 + 1, 7):
         assert torch.equal(compiled(x, n), fn(x, n))
+
+
+def drop_layers(x, p):
+    for i in range(3):
+        if torch.rand([]) < p:
+            continue
+        x = x * 2 + i
+    return x
+
+
+@pytest.mark.parametrize("p", [0.0, 0, -1.0, 1.0, 1.5])
+def test_draws_are_compared_with_what_they_cannot_reach(p):
+    fn = lamina_dynamo.optimize("eager", fullgraph=True, dynamic=False)(drop_layers)
+    x = torch.ones(2)
+    torch.testing.assert_close(fn(x, p), drop_layers(x, p))
+
+
+def test_draws_are_compared_exactly():
+    def fn(x, p):
+        r = torch.rand([])
+        low, high = (r >= 0.0, r > -0.5, r <= 1.0), (r > 1.0, r < -1e-3, r >= 1)
+        return x * 2 if all(low) and not any(high) else x
+
+    def close(x):
+        return x * 2 if torch.rand([]) > -1e-50 else x  # 0.0 in the tensor's type
+
+    def written(x):
+        r = torch.rand([])
+        r.sub_(1)
+        return x * 2 if r < 0.0 else x
+
+    x = torch.ones(2)
+    torch.testing.assert_close(lamina_dynamo.optimize("eager", fullgraph=True)(fn)(x, 1), x * 2)
+    for f in (close, written):
+        lamina_dynamo.reset()
+        torch.testing.assert_close(lamina_dynamo.optimize("eager")(f)(x), x * 2)
+        assert lamina_dynamo.counters()["breaks"] == {"data_dependent_branch": 1}

@@ -15,6 +15,8 @@ import pytest
 import torch
 from differential import CASES, case, check
 
+import lamina_dynamo
+
 START = len(CASES)
 LOG = []
 COUNT = 0
@@ -434,3 +436,27 @@ def module_subclasses(x):
 @pytest.mark.parametrize(("name", "fn", "make", "full"), CASES[START:], ids=[c[0] for c in CASES[START:]])
 def test_case(name, fn, make, full):
     check(fn, make, full)
+
+
+@torch.jit.script
+def scripted(q: torch.Tensor, k: int):
+    return torch.sqrt(torch.tensor(q.size(-1), dtype=torch.float) * k)
+
+
+def test_scripted_functions_are_followed():
+    def fn(x):
+        return x * scripted(x, 2), scripted
+
+    x = torch.ones(2, 3)
+    got, same = lamina_dynamo.optimize("eager", fullgraph=True)(fn)(x)
+    torch.testing.assert_close(got, fn(x)[0])
+    assert same is scripted
+
+
+def test_traced_functions_are_not():
+    def doubled(x):
+        return x * 2 if x.sum() > 0 else x * 3
+
+    traced = torch.jit.trace(doubled, torch.ones(2))
+    fn = lamina_dynamo.optimize("eager")(lambda x: traced(x) + 1)
+    torch.testing.assert_close(fn(-torch.ones(2)), torch.full((2,), -1.0))

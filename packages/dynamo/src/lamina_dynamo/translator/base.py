@@ -119,11 +119,20 @@ class Translator:
         self.result: VariableTracker | None = None
         self.yielded: VariableTracker | None = None
         self.blocks: list[Any] = []  # 3.10 only
+        #: depth on the stack -> iterator that a for loop stepped there last
+        self.looping: dict[int, VariableTracker] = {}
         # A callee entered straight from a CALL of this frame can be left at a break and resumed; others cannot.
         self.direct_call = False
         self.is_direct = parent is None
         self.is_generator = bool(code.co_flags & GENERATOR)
         self._trace_prefix: str | None = None
+
+    def stand_at(self, code: CodeType, index: int) -> None:
+        """Be at instruction ``index`` of ``code``, having run the one before it."""
+        self.f_code = code
+        self.instructions = decode(code)
+        self.ip = index
+        self.current_instruction = self.instructions[index - 1]
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ class GeneratorVariable(VariableTracker):
     __slots__ = ("child", "started", "finished", "handled", "rebuilt", "running")
     is_mutable = True
 
-    def __init__(self, child: Translator):
+    def __init__(self, child: Translator, started: bool = False):
         self.source = None
         self.child = child
-        self.started = False
+        self.started = started
         self.finished = False
         self.handled: Any = None
         self.rebuilt = False
@@ -31,7 +31,7 @@ class GeneratorVariable(VariableTracker):
         the rest of that block."""
         if not self.started or self.finished or self.rebuilt:
             return False
-        return not _only_passes_exit(self.child)
+        return not only_passes_exit(self.child)
 
     def python_type(self) -> type:
         return GeneratorType
@@ -156,7 +156,7 @@ class GeneratorVariable(VariableTracker):
 _PASSIVE = {"PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "SWAP", "NOP", "CACHE", "BUILD_TUPLE"}
 
 
-def _only_passes_exit(child: Translator) -> bool:
+def only_passes_exit(child: Translator) -> bool:
     """Do the handlers around the yield let GeneratorExit through without running code of the program? So do no
     handlers, and ``except IndexError:``."""
     entry = child.current_instruction.exc
@@ -165,7 +165,7 @@ def _only_passes_exit(child: Translator) -> bool:
             return True
         inst = entry.target
         classes: list[Any] = []
-        while inst.opname != "RERAISE":
+        while inst.opname not in ("RERAISE", "CLEANUP_THROW"):  # the second one: of ``yield from``, from 3.12 on
             if inst.opname == "CALL_INTRINSIC_1" and inst.arg == 3:
                 pass  # from 3.12 on a block around the whole body turns StopIteration into RuntimeError
             elif inst.opname == "LOAD_GLOBAL":

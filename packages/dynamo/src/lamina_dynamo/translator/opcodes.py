@@ -659,15 +659,20 @@ class Opcodes(Calls, Translator):
         self.stack[-1] = self.stack[-1].iterate(self)
 
     def FOR_ITER(self, inst: Instruction) -> Any:
+        stack = self.stack
+        depth = len(stack) - 1
+        if self.looping.get(depth) is not stack[-1]:
+            stack[-1] = self.looping[depth] = stack[-1].realize()
         try:
-            value = self.stack[-1].next(self)
+            value = stack[-1].next(self)
         except ObservedException as e:
             if not e.matches(StopIteration):
                 raise
-            self.stack.pop()
+            stack.pop()
+            self.looping.pop(depth, None)
             self.ip = inst.target.index + (2 if v.PY313 else 1 if v.PY312 else 0)
             return
-        self.stack.append(value)
+        stack.append(value)
 
     def END_FOR(self, inst: Instruction) -> Any:
         self.stack.pop()
@@ -697,6 +702,7 @@ class Opcodes(Calls, Translator):
 
     def SEND(self, inst: Instruction) -> Any:
         receiver, value = self.stack[-2].realize(), self.stack[-1].realize()
+        self.stack[-2] = self.looping[len(self.stack) - 2] = receiver
         try:
             if value.is_python_constant() and value.as_python_constant() is None:
                 result = receiver.next(self)

@@ -228,3 +228,8 @@ def fill_between(tensor, key, bounds, value):
 def scaled_size(image, scales):
     """The sizes that ``interpolate(image, scale_factor=scales)`` gives the last dimensions."""
     return [int(n * s) for n, s in zip(image.shape[2:], scales)]
+
+
+def strict_zip(*iterators: Any) -> Any:
+    """``zip`` of parked iterators."""
+    return zip(*iterators, strict=True)

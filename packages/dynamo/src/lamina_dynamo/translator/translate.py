@@ -16,6 +16,7 @@ from ..codegen import Codegen, straight_line_depth
 from ..errors import BackendCompilerFailed
 from ..graph_break import GraphBreak
 from ..output_graph import OutputGraph
+from ..parked import push_slot
 from ..resume import (
     HANDLER_SLOT,
     NULL_SLOT,
@@ -261,6 +262,7 @@ class Translation:
         cg = Codegen(output, self.code)
         live = [vt for e in exits for vt in e.live_trackers()]
         output.side_effects.codegen(cg, live)
+        del live  # references to iterators are counted below
         self.leave_state(output, cg)
 
         # Inlined frames, innermost first: code of their continue functions.
@@ -343,11 +345,11 @@ class Translation:
     def rebuild_frame(self, cg: Codegen, exit_: FrameExit) -> None:
         """The frame's stack and live locals as they are at the break."""
         tx = exit_.tx
-        for vt, slot in zip(tx.stack, exit_.slots):
+        for depth, slot in enumerate(exit_.slots):
             if slot == NULL_SLOT:
                 cg.emit("PUSH_NULL")
                 continue
-            cg(vt)
+            push_slot(cg, tx, depth, exit_.locals)
             if slot == HANDLER_SLOT:
                 cg.emit("PUSH_EXC_INFO")
                 cg.emit("POP_TOP")

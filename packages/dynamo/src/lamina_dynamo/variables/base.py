@@ -87,6 +87,11 @@ class VariableTracker:
         """Trackers of the objects that this one refers to (what `reconstruct` would have to build)."""
         return ()
 
+    def parked_parts(self) -> tuple[Any, list[VariableTracker], int] | None:
+        """For iterators: (function, arguments, references that this object holds to each argument), such that
+        ``function(*arguments)`` is an equal one; None if there is no such thing. See ``parked``."""
+        return None
+
     # -- attributes ---------------------------------------------------------------------------------------------
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:

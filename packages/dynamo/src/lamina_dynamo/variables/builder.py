@@ -37,6 +37,7 @@ ROW_MODULES = (
     "dicts",
     "sets",
     "iterators",
+    "upcoming",
     "function",
     "builtin",
     "exception",
@@ -198,6 +199,10 @@ class Builder:
             tx.output.guard(source, "ID", value)
         else:
             tx.output.guard((first, source), "SAME_OBJECT")
+
+    def is_known(self, vt: VariableTracker) -> bool:
+        """Whether ``vt`` stands for an object from outside."""
+        return any(known is vt for _, known in self.by_id.values())
 
     def remember(self, value: Any, vt: VariableTracker) -> None:
         self.by_id.setdefault(id(value), (value, vt))

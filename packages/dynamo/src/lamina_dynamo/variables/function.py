@@ -6,6 +6,9 @@ import inspect
 import types
 from typing import Any
 
+import torch
+
+from .. import _torch as private
 from .attributes import DELETED, bind_vt, find_in_mro, raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
@@ -1081,3 +1084,39 @@ def wrap_code(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "ID", value)
     return CodeVariable(value, source)
+
+
+@wraps_type(torch.jit.ScriptFunction)
+def wrap_script_function(tx: Any, value: Any, source: Any) -> VariableTracker:
+    """A function under `torch.jit.script` means what its Python text says."""
+    original = private.python_of_script(value)
+    if type(original) is not types.FunctionType:
+        tx.graph_break("unknown_call", type="torch.jit.ScriptFunction", reason="a traced function")
+    if source is not None:
+        tx.output.guard(source, "ID", value)
+    return ScriptFunctionVariable(value, tx.wrap(original, None), source)
+
+
+class ScriptFunctionVariable(VariableTracker):
+    """A scripted function; calling it follows the Python function."""
+
+    __slots__ = ("python", "value")
+
+    def __init__(self, value: Any, python: VariableTracker, source: Any):
+        super().__init__(source)
+        self.value = value
+        self.python = python
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        return self.python.call_function(tx, args, kwargs)
+
+    def reconstruct(self, codegen: Any) -> None:
+        codegen.load_const(self.value)

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from ..source import LocalSource, PythonSource
 from .base import ObservedException, VariableTracker
 from .builder import wraps_type
 
@@ -408,6 +407,9 @@ class RecipeIterator(IteratorVariable):
     def children(self) -> Any:
         return self.parts
 
+    def parked_parts(self) -> Any:
+        return (self.kind, self.parts, 1) if self.kind in (map, filter) else None
+
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(self.kind)
         for part in self.parts:
@@ -481,6 +483,11 @@ class ZipIterator(IteratorVariable):
     def children(self) -> Any:
         return self.iterators
 
+    def parked_parts(self) -> Any:
+        from ..translator.polyfills import strict_zip
+
+        return (strict_zip if self.strict else zip, self.iterators, 1)
+
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(zip)
         for iterator in self.iterators:
@@ -522,6 +529,9 @@ class EnumerateIterator(IteratorVariable):
 
     def children(self) -> Any:
         return (self.iterator, self.count)
+
+    def parked_parts(self) -> Any:
+        return (enumerate, [self.iterator, self.count], 2)
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(enumerate)
@@ -570,10 +580,8 @@ def make_reversed(tx: Any, sequence: VariableTracker) -> VariableTracker:
 
 
 class OutsideIterator(IteratorVariable):
-    """A builtin iterator from outside: passing it on is fine, advancing it breaks the graph.
-
-    Guarding on its position would compile once for every step of a loop.
-    """
+    """An iterator from outside whose next elements cannot be looked at: passing it on is fine, advancing it breaks the
+    graph."""
 
     __slots__ = ("value",)
 
@@ -597,63 +605,7 @@ class OutsideIterator(IteratorVariable):
         codegen.load_global_alias("iterator", self.value)
 
 
-class OutsideListIterator(ListIterator):
-    """An iterator over a list or tuple that is an argument, at its start; what it is advanced to is replayed."""
-
-    __slots__ = ()
-
-    def __init__(self, sequence: Any, source: Any, kind: type):
-        super().__init__(sequence, 0, kind)
-        self.source = source
-
-    def next(self, tx: Any) -> VariableTracker:
-        tx.output.side_effects.mutation(self)
-        return super().next(tx)
-
-    def replay(self, codegen: Any) -> None:
-        codegen.push_function(set_position)
-        codegen(self)
-        codegen.load_const(-1 if self.sequence is None else self.index)
-        codegen.call_function(2)
-        codegen.pop()
-
-
-def set_position(iterator: Any, index: int) -> None:
-    """Brings an iterator to `index` (-1: to its end), for generated code."""
-    if index >= 0:
-        iterator.__setstate__(index)
-        return
-    for _ in iterator:
-        pass
-
-
-def position_of(iterator: Any) -> int:
-    """Index of an iterator over a list or tuple; -1 at its end."""
-    state = iterator.__reduce__()
-    return state[2] if len(state) > 2 else -1
-
-
-def sequence_of(iterator: Any) -> Any:
-    """What it iterates over."""
-    return iterator.__reduce__()[1][0]
-
-
-_SEQUENCE_ITERATORS = (type(iter([])), type(iter(())))
-
-
 @wraps_type(
-    type(iter([])),
-    type(iter(())),
-    type(iter(range(0))),
-    type(iter(range(1 << 70))),
-    type(iter("")),
-    type(iter("é")),
-    type(iter(b"")),
-    type(iter(set())),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(reversed([])),
     type(reversed({})),
     type(iter(int, 1)),
     reversed,
@@ -666,13 +618,4 @@ _SEQUENCE_ITERATORS = (type(iter([])), type(iter(())))
 def wrap_iterator(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))
-        # On the stack of a loop that goes on its position is another at each step: no guard would hold twice.
-        fresh = type(source) is LocalSource and not source.local_name.startswith("__lamina")
-        if fresh and type(value) in _SEQUENCE_ITERATORS and position_of(value) == 0:
-            real = sequence_of(value)
-            if type(real) in (list, tuple):
-                tx.output.guard(PythonSource(source, position_of), "CONSTANT", 0)
-                sequence = tx.wrap(real, PythonSource(source, sequence_of)).realize()
-                if type(getattr(sequence, "items", None)) is list:
-                    return OutsideListIterator(sequence, source, type(value))
     return OutsideIterator(value, source)

@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .base import VariableTracker
 from .builder import wraps_type
 from .container import all_constant, content
@@ -335,7 +337,8 @@ def _wrap_elements(tx: Any, value: Any, source: Any) -> dict[Any, VariableTracke
         if is_constant_value(item) or isinstance(item, (type, tuple, frozenset)) or source is None:
             vt = tx.wrap(item, None)
         else:
-            if isinstance(type(item).__hash__, types.FunctionType):
+            own_hash = type(item).__hash__
+            if isinstance(own_hash, types.FunctionType) and own_hash is not torch.Tensor.__hash__:
                 tx.graph_break("unordered_set", type=type(item).__name__, reason="own __hash__")
             known = tx.output.builder.by_id.get(id(item))
             if known is None:
