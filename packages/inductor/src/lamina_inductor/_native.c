@@ -162,9 +162,7 @@ static void raise_failure(GraphCall* self, LaminaFrame* f) {
     return;
   }
   const char* text = last_error ? last_error() : NULL;
-  /* the shim hands over the text alone; torch begins that of an IndexError of ours with these words */
-  PyObject* type = text && !strncmp(text, "out of range", 12) ? PyExc_IndexError : PyExc_RuntimeError;
-  PyErr_SetString(type, text && *text ? text : "an operator called from compiled code failed (its message was printed)");
+  PyErr_SetString(PyExc_RuntimeError, text && *text ? text : "an operator called from compiled code failed (its message was printed)");
 }
 
 #define SMALL 32

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import getitem
+
 import pytest
 import torch
 import torch.fx as fx
@@ -44,3 +46,32 @@ def test_long_functions_are_not_optimised(length: int, optimised: bool, monkeypa
     torch.testing.assert_close(z, want_z)
     flags = [u.extra for u in units if "lamina_run" in u.source]
     assert flags == [() if optimised else ("-O0",)]
+
+
+@pytest.mark.parametrize(
+    "op, good, bad, kind",
+    [
+        (torch.ops.aten.linalg_cholesky_ex.default, torch.eye(3), None, None),
+        (torch.ops.aten.linalg_cholesky.default, torch.eye(3), -torch.eye(3), torch.linalg.LinAlgError),
+        (torch.ops.aten.histc.default, torch.rand(3), torch.full((3,), float("nan")), RuntimeError),
+    ],
+)
+def test_an_operator_that_fails_raises_what_eager_raises(op, good, bad, kind):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = good
+    y = graph.call_function(op, (x,))
+    y.meta["val"] = op(good)
+    graph.output((y,) if isinstance(y.meta["val"], torch.Tensor) else (graph.call_function(getitem, (y, 0)),))
+    for n in graph.nodes:
+        if n.target is getitem:
+            n.meta["val"] = y.meta["val"][0]
+    compiled = compile_graph(fx.GraphModule(torch.nn.Module(), graph), target="cpp")
+    compiled([good])
+    if bad is not None:
+        with pytest.raises(kind) as theirs:
+            op(bad)
+        with pytest.raises(kind) as ours:
+            compiled([bad])
+        assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value)
+    compiled([good])

@@ -6,6 +6,7 @@ Without a GPU, with ``TRITON_INTERPRET=1``, the same kernels run in Triton's int
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -96,7 +97,9 @@ class TritonTarget:
         kernels: dict[str, TritonKernel] = {}
         for spec in program.kernels:
             if spec.key() not in kernels:
-                kernels[spec.key()] = generate(_renamed(spec, f"k{len(kernels)}"))
+                # named by content: other graphs with this kernel find it compiled
+                name = f"k{hashlib.sha256(spec.key().encode()).hexdigest()[:12]}"
+                kernels[spec.key()] = generate(_renamed(spec, name))
         if is_interpreting():
             return InterpretedProgram(program, kernels, config)
         from .triton_native import build_native

@@ -10,6 +10,7 @@ compiler.
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
 import hashlib
 import json
 import os
@@ -50,6 +51,7 @@ LaunchFn launch_fn() {
   static LaunchFn fn = (LaunchFn)dlsym(dlopen("libcuda.so.1", 1), "cuLaunchKernel");
   return fn;
 }
+struct Launch { void* fn; long long threads, shared; };  // filled in when the kernels are loaded
 template <class Fn> Fn driver(const char* name) { return (Fn)dlsym(dlopen("libcuda.so.1", 1), name); }
 // A thread that has not used the device has no context; one that uses another device has that one's.
 int start_elsewhere(int device, void* fn, const unsigned* g, int threads, int shared, void* stream, void** args) {
@@ -61,12 +63,12 @@ int start_elsewhere(int device, void* fn, const unsigned* g, int threads, int sh
   if (before) driver<int (*)(void*)>("cuCtxSetCurrent")(before);
   return code;
 }
-int start(LaminaFrame* f, int device, void* fn, i64 gx, i64 gy, i64 gz, int threads, int shared, void* stream,
-          void** args) {
+int start(LaminaFrame* f, int device, int slot, i64 gx, i64 gy, i64 gz, void* stream, void** args) {
   if (gx <= 0 || gy <= 0 || gz <= 0) return 0;
   const unsigned g[] = {(unsigned)gx, (unsigned)gy, (unsigned)gz};
-  int code = launch_fn()(fn, g[0], g[1], g[2], (unsigned)threads, 1, 1, (unsigned)shared, stream, args, nullptr);
-  if (code == 201 || code == 400) code = start_elsewhere(device, fn, g, threads, shared, stream, args);
+  const Launch& l = *(const Launch*)f->kernels[slot];
+  int code = launch_fn()(l.fn, g[0], g[1], g[2], (unsigned)l.threads, 1, 1, (unsigned)l.shared, stream, args, nullptr);
+  if (code == 201 || code == 400) code = start_elsewhere(device, l.fn, g, (int)l.threads, (int)l.shared, stream, args);
   if (code) f->error_kind = "RuntimeError", f->error_text = "a kernel could not be launched";
   return code;
 }
@@ -74,6 +76,8 @@ inline i64 blocks(i64 n, i64 b) { return (n + b - 1) / b; }
 }
 """
 
+
+SCRATCH_PARAMETERS = 4  # null pointers offered behind a kernel's own parameters; it takes as many as it has
 
 UNALIGNED = "lamina: an input does not start at a multiple of 16 bytes"
 
@@ -119,10 +123,38 @@ class Binary:
     parameters: int  # how many parameters the code takes; those after ours are scratch pointers that stay null
 
 
+class LaunchRecord(ctypes.Structure):
+    """`Launch` of the wrapper: a loaded kernel, threads a program, bytes of shared memory."""
+
+    _fields_ = [("fn", ctypes.c_void_p), ("threads", ctypes.c_longlong), ("shared", ctypes.c_longlong)]
+
+
 def capability(device: torch.device) -> int:
     """90 for a card of compute capability 9.0."""
     major, minor = torch.cuda.get_device_capability(device)
     return major * 10 + minor
+
+
+def _binary_path(
+    folder: pathlib.Path, text: str, launch: Launch, config: dict[str, int], arch: int, aligned: set[str]
+) -> pathlib.Path:
+    blocks = sorted((k, v) for k, v in config.items() if isinstance(v, int))
+    stamp = json.dumps([triton_version(), text, launch.name, blocks, arch, sorted(aligned)])
+    return folder / f"{hashlib.sha256(stamp.encode()).hexdigest()[:32]}.cubin"
+
+
+def read_binary(
+    folder: pathlib.Path, text: str, launch: Launch, config: dict[str, int], arch: int, aligned: set[str]
+) -> Binary | None:
+    """What the cache has; None where it is missing or damaged."""
+    try:
+        head, image = _binary_path(folder, text, launch, config, arch, aligned).read_bytes().split(b"\n", 1)
+        meta = json.loads(head)
+        if meta["digest"] == hashlib.sha256(image).hexdigest():
+            return Binary(image, meta["name"], meta["shared"], meta["warps"], meta["parameters"])
+    except (OSError, ValueError, KeyError):
+        pass
+    return None
 
 
 def compile_binary(
@@ -135,26 +167,10 @@ def compile_binary(
     pool: triton_pool.WorkerPool | None = None,
 ) -> Binary:
     """Compile one launch (in a worker of `pool`, or here), or take it from the cache."""
-    stamp = json.dumps(
-        [
-            triton_version(),
-            text,
-            launch.name,
-            sorted((k, v) for k, v in config.items() if isinstance(v, int)),
-            arch,
-            sorted(aligned),
-        ]
-    )
-    key = hashlib.sha256(stamp.encode()).hexdigest()[:32]
-    path = folder / f"{key}.cubin"
-    try:
-        raw = path.read_bytes()
-        head, image = raw.split(b"\n", 1)
-        meta = json.loads(head)
-        if meta["digest"] == hashlib.sha256(image).hexdigest():
-            return Binary(image, meta["name"], meta["shared"], meta["warps"], meta["parameters"])
-    except (OSError, ValueError, KeyError):
-        pass  # missing or damaged: built again
+    found = read_binary(folder, text, launch, config, arch, aligned)
+    if found is not None:
+        return found
+    path = _binary_path(folder, text, launch, config, arch, aligned)
     request = {"id": 0, "path": str(module_path(text, folder)), **request_for(launch, config, arch, aligned)}
     if pool is not None:
         done = pool.compile(request)
@@ -183,7 +199,7 @@ def compile_binary(
 
 
 def functor_text(
-    number: int, kernel: TritonKernel, config: dict[str, Any], binaries: list[Binary], first_slot: int, device: int
+    number: int, kernel: TritonKernel, config: dict[str, Any], first_slot: int, device: int
 ) -> str:
     """C++ of the function object ``K<number>`` that starts all launches of one kernel."""
     spec = kernel.spec
@@ -213,7 +229,7 @@ def functor_text(
             '        f->error_kind = "MemoryError", f->error_text = "a workspace could not be allocated"; return 1; } }'
         )
         lines.append(f"    void* p_{w.name} = data({w.name}.h);")
-    for k, (launch, binary) in enumerate(zip(kernel.launches, binaries)):
+    for k, launch in enumerate(kernel.launches):
         c = launch_config(kernel, k, config)
         args = []
         for p in launch.params:
@@ -223,7 +239,7 @@ def functor_text(
                 args.append(f"&p_{p.name}")
             else:
                 args.append(f"(void*)&b[{position[p.name]}]")
-        args += ["&none"] * (binary.parameters - len(args))
+        args += ["&none"] * SCRATCH_PARAMETERS
         grid = [f"blocks({integer(size)}, {c[block]})" if block else integer(size) for size, block in launch.grid] or [
             "1"
         ]
@@ -235,10 +251,7 @@ def functor_text(
             shape = ", ".join(grid)
         else:
             shape = f"{grid[0]}, 1, 1"
-        lines.append(
-            f"      if (start(f, {device}, (void*)f->kernels[{first_slot + k}], {shape}, {binary.warps * 32}, "
-            f"{binary.shared}, stream, args)) return 1; }}"
-        )
+        lines.append(f"      if (start(f, {device}, {first_slot + k}, {shape}, stream, args)) return 1; }}")
     lines += ["    return 0;", "  }", "};"]
     return "\n".join(lines) + "\n"
 
@@ -258,29 +271,11 @@ def build_native(
     if chosen is None and getattr(config, "max_autotune", False):
         chosen = _measured(program, kernels, folder, arch, device)
     configs = {key: (chosen or {}).get(key, k.configs[0]) for key, k in kernels.items()}
-    jobs = []
-    for key, k in kernels.items():
-        aligned = {p.name for p in k.launches[0].params if p.kind == "workspace"} | aligned_buffers(program, k)
-        for position, launch in enumerate(k.launches):
-            jobs.append(
-                (key, position, (folder, texts[key], launch, launch_config(k, position, configs[key]), arch, aligned))
-            )
-    workers = triton_pool.start(getattr(config, "compile_jobs", 0)) if len(jobs) > 1 else None
-    with concurrent.futures.ThreadPoolExecutor(max_workers=workers.count if workers else 1) as pool:
-        built = list(pool.map(lambda job: compile_binary(*job[2], workers), jobs))
-    by_key: dict[str, list[Binary]] = {key: [] for key in kernels}
-    for (key, _, _), binary in zip(jobs, built):
-        by_key[key].append(binary)
-    functors, addresses, keep, numbers = [], [], [], {}
-    with torch.cuda.device(device):
-        torch.cuda.current_stream()  # the context must exist before modules are loaded
-        for number, (key, k) in enumerate(kernels.items()):
-            numbers[key] = number
-            functors.append(functor_text(number, k, configs[key], by_key[key], len(addresses), device))
-            for binary in by_key[key]:
-                cubin = Cubin(binary.image)
-                keep.append(cubin)
-                addresses.append(cubin.function(binary.name, binary.shared))
+    functors, numbers, slots = [], {}, 0
+    for number, (key, k) in enumerate(kernels.items()):
+        numbers[key] = number
+        functors.append(functor_text(number, k, configs[key], slots, device))
+        slots += len(k.launches)
 
     def kernel_text(call: KernelCall) -> str:
         return f"K{numbers[call.kernel.key()]}{{f}}"
@@ -288,8 +283,18 @@ def build_native(
     wrapper = write_wrapper(program, kernel_text)
     source = _HEAD + "\n".join(functors) + wrapper.source
     unit = build_cache.Unit(source, extra=wrapper.flags)
-    library = build_cache.load(build_cache.shared_cache(cache_dir).build_all([unit], configured=cxx, jobs=1)[0])
-    keep.append(library)
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:  # the wrapper's compiler runs beside the kernels'
+        library_path = beside.submit(lambda: build_cache.shared_cache(cache_dir).build(unit, cxx))
+        binaries = compile_launches(program, kernels, configs, folder, arch, getattr(config, "compile_jobs", 0))
+        library = build_cache.load(library_path.result())
+    addresses, keep = [], [library]
+    with torch.cuda.device(device):
+        torch.cuda.current_stream()  # the context must exist before modules are loaded
+        for binary in binaries:
+            cubin = Cubin(binary.image)
+            record = LaunchRecord(cubin.function(binary.name, binary.shared), binary.warps * 32, binary.shared)
+            keep += [cubin, record]
+            addresses.append(ctypes.addressof(record))
     int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
     tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
     kinds = "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
@@ -312,6 +317,30 @@ def build_native(
         on = torch.device("cuda", device)
         return runner(aligned_graph, on, driver=replay_functions(), count=program.input_count)
     return aligned_graph
+
+
+def compile_launches(
+    program: GraphProgram,
+    kernels: dict[str, TritonKernel],
+    configs: dict[str, dict],
+    folder: pathlib.Path,
+    arch: int,
+    jobs: int = 0,
+) -> list[Binary]:
+    """Machine code of every launch, in order. Workers are only started for several that the cache does not have."""
+    wanted = []
+    for key, k in kernels.items():
+        text = module_text([k])
+        aligned = {p.name for p in k.launches[0].params if p.kind == "workspace"} | aligned_buffers(program, k)
+        for position, launch in enumerate(k.launches):
+            wanted.append((folder, text, launch, launch_config(k, position, configs[key]), arch, aligned))
+    found = [read_binary(*w) for w in wanted]
+    missing = [k for k, b in enumerate(found) if b is None]
+    workers = triton_pool.start(jobs) if len(missing) > 1 else None
+    with concurrent.futures.ThreadPoolExecutor(max_workers=workers.count if workers else 1) as pool:
+        for k, b in zip(missing, pool.map(lambda k: compile_binary(*wanted[k], workers), missing)):
+            found[k] = b
+    return [b for b in found if b is not None]
 
 
 def _measured(

@@ -363,7 +363,9 @@ class _Writer(Names):
         if plan.route == "python":
             self._python_extern(s, number, plan, outs)
         self._settle(s)
-        if plan.route != "python" or not s.out:
+        if plan.route != "python":
+            self._failure(s, number)
+        elif not s.out:
             self.put(f"if (failed) {{ f->failed_step = {number}; return 1; }}")
         self.result.routes.append((str(s.target), plan.route, plan.why))
         self.result.callbacks.setdefault(number, (plan.python or python_call(s)[0], len(s.outputs)))
@@ -372,6 +374,21 @@ class _Writer(Names):
         for o in s.outputs:
             if o is not None and not s.out:
                 self.has_handle.add(o)
+
+    def _failure(self, s: ExternCall, number: int) -> None:
+        """A call that failed is made once more from Python, whose exception has its real type."""
+        before = set(self.has_handle)
+        self.put("if (failed) {")
+        try:
+            _, tensors, ints = python_call(s)
+            handles = [self.handle(t) for t in tensors]
+            self.put(f"  void* again[] = {{{', '.join(handles) or 'nullptr'}}}; const i64 ints[] = {{{', '.join(map(self.integer, ints)) or '0'}}};")  # noqa: E501
+            n = 0 if s.out else len(s.outputs) + len(s.scalars)
+            self.put(f"  fail_again(f, {number}, again, {len(tensors)}, ints, {len(ints)}, {n}); return 1;")
+        except NoRoute:
+            self.put(f"  f->failed_step = {number}; return 1;")
+        self.put("}")
+        self.has_handle = before
 
     def _settle(self, s: ExternCall) -> None:
         """Holds an operator's new results to the layouts that the program counts on. Metadata come from shape rules;

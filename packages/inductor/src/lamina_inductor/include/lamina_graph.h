@@ -132,6 +132,20 @@ inline i64 imax(i64 a, i64 b) { return a > b ? a : b; }
 template <class T> inline T floor_div(T a, T b) { return b == 0 ? 0 : a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
 template <class T> inline T floor_rem(T a, T b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
 
+// An operator failed: calls it again from Python, which leaves the exception as eager raises it. If that call succeeds, the first one's text
+// is raised.
+__attribute__((noinline, unused)) static void fail_again(LaminaFrame* f, int step, void** tensors, int nt, const i64* ints, int ni, int n) {
+  f->failed_step = step;
+  if (f->error_kind || n > 16) return;
+  void* outs[16] = {};
+  i64 numbers[16] = {};
+  for (int k = 0; k < nt; ++k)
+    if (!tensors[k]) return;
+  if (f->python(f, step, tensors, nt, ints, ni, outs, numbers, n)) return;
+  for (int k = 0; k < n; ++k)
+    if (outs[k]) aoti_torch_delete_tensor_object(outs[k]);
+}
+
 // The frame of a region, a function that the graph's own function calls for each of its equal stretches.
 struct Drop {  // who lets go of an argument when the region is done with it: an input of the caller, a tensor of the caller, or nobody
   int input;
