@@ -144,6 +144,53 @@ def table(results: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch") -> str:
+    """A table of the programs that both compilers ran in one run: steady state against each one's own eager, first
+    calls with an empty cache and in a second process, and the geometric means. Empty if there are none.
+    """
+    by: dict[tuple, dict[tuple, dict]] = defaultdict(dict)
+    for r in results:
+        if r.get("seconds") and r["status"] in ("ok", "inaccurate"):
+            by[(r["name"], r["mode"], r["dtype"])][(r["impl"], r.get("cache", "cold"))] = r
+    rows, ratios = [], defaultdict(list)
+    for (name, mode, dtype), found in by.items():
+        us, them = found.get((ours, "cold")), found.get((theirs, "cold"))
+        if us is None or them is None or not us.get("speedup") or not them.get("speedup"):
+            continue
+        against = us["speedup"] / them["speedup"]
+        row = [name, mode, dtype]
+        row += [f"{us['seconds']['eager'] * 1e3:.3f}", f"{us['seconds'][ours] * 1e3:.3f}",
+                f"{them['seconds'][theirs] * 1e3:.3f}", f"{us['speedup']:.2f}", f"{them['speedup']:.2f}",
+                f"**{against:.2f}**" if against < 1 else f"{against:.2f}"]
+        ratios["eager"].append(us["speedup"])
+        ratios["theirs over eager"].append(them["speedup"])
+        ratios["steady"].append(against)
+        for state in ("cold", "warm"):
+            a, b = found.get((ours, state)), found.get((theirs, state))
+            if a and b and a.get("first_call_s") and b.get("first_call_s"):
+                row += [f"{a['first_call_s']:.2f}", f"{b['first_call_s']:.2f}"]
+                ratios[state].append(b["first_call_s"] / a["first_call_s"])
+            else:
+                row += ["", ""]
+        rows.append([*row, us["status"], them["status"]])
+    if not rows:
+        return ""
+    head = ["program", "mode", "precision", "eager ms", f"{ours} ms", f"{theirs} ms", f"{ours} over eager",
+            f"{theirs} over eager", f"{ours} over {theirs}", f"first call s, {ours}", theirs,
+            f"second process s, {ours}", theirs, f"accuracy, {ours}", theirs]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", f"Geometric means over {len(rows)} rows: {geomean(ratios['eager']):.2f}× eager ({theirs} "
+              f"{geomean(ratios['theirs over eager']):.2f}×), {geomean(ratios['steady']):.2f}× {theirs}, smallest "
+              f"{min(ratios['steady']):.2f}×; {sum(r < 1 for r in ratios['steady'])} rows behind {theirs} (bold), "
+              f"{sum(r < 1 for r in ratios['eager'])} behind eager."]
+    for state, what in (("cold", "First calls, empty cache"), ("warm", "First calls of a second process")):
+        if ratios[state]:
+            lines.append(f"{what}: {geomean(ratios[state]):.1f} times shorter than {theirs}'s "
+                         f"(least {min(ratios[state]):.1f}, most {max(ratios[state]):.1f}).")
+    return "\n".join(lines) + "\n"
+
+
 def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
     """Speed-up a model, its distribution, first-call seconds, resident memory: one PNG each. Returns the files
     written.
@@ -212,5 +259,6 @@ def write(results: list[dict], stem: pathlib.Path) -> None:
     """Write ``stem.md`` and the plots beside it."""
     if not results:
         return
-    stem.with_suffix(".md").write_text(table(results))
+    both = side_by_side(results)
+    stem.with_suffix(".md").write_text(table(results) + (f"\n## Side by side\n\n{both}" if both else ""))
     plots(results, stem)

@@ -149,6 +149,18 @@ def test_report_counts_and_writes(tmp_path: pathlib.Path):
     assert (tmp_path / "out.md").read_text() == text
 
 
+def test_side_by_side_compares_rows_that_both_ran():
+    def both(name, ours, theirs, first):
+        return [{**result(ours, name=name, seconds={"eager": 1.0, "lamina": 1 / ours}, first_call_s=first)},
+                {**result(theirs, name=name, impl="torch", seconds={"eager": 1.0, "torch": 1 / theirs},
+                          first_call_s=10 * first)}]
+
+    text = report.side_by_side([*both("a", 4.0, 1.0, 1.0), *both("b", 1.0, 4.0, 0.5), result(name="alone")])
+    assert "Geometric means over 2 rows: 2.00× eager (torch 2.00×), 1.00× torch, smallest 0.25×; 1 rows" in text
+    assert "**0.25**" in text and "10.0 times shorter" in text and "alone" not in text
+    assert report.side_by_side([result(2.0)]) == ""
+
+
 def test_a_stopped_run_goes_on(tmp_path: pathlib.Path):
     out = tmp_path / "r.jsonl"
     out.write_text(json.dumps(result()) + "\n\n" + json.dumps(result(mode="train")) + "\n")

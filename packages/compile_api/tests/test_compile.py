@@ -41,6 +41,30 @@ def test_decorating_a_method_binds_self(layers):
     assert int(Thing().add(torch.tensor(1))) == 4
 
 
+def test_decorators_of_methods_in_both_orders(layers):
+    class Thing:
+        bias = 3
+
+        @lamina.compile
+        @staticmethod
+        def double(x):
+            return x * 2
+
+        @lamina.compile(dynamic=False)
+        @classmethod
+        def add(cls, x):
+            return x + cls.bias
+
+        @staticmethod
+        @lamina.compile
+        def triple(x):
+            return x * 3
+
+    for owner in (Thing, Thing()):
+        assert [int(f(torch.tensor(1))) for f in (owner.double, owner.add, owner.triple)] == [2, 4, 3]
+    assert ("call", Thing.__dict__["add"].__func__.__lamina_original__) in layers.calls
+
+
 def test_compiling_twice_does_not_stack(layers):
     def f(x):
         return x

@@ -200,6 +200,18 @@ def test_compiling_a_compiled_module_starts_from_the_original(pair):
     assert lamina.compile(c, mode="max-autotune")._orig_mod is net
 
 
+def test_an_object_that_its_class_makes_is_plain(layers):
+    whole = lamina.compile(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)))
+    part = whole[:2]
+    want = torch.relu(whole[0](X))
+    assert torch.equal(part(X), want) and torch.equal(part.forward(X), want)
+    for again in (copy.deepcopy(part), copy.copy(part), pickle.loads(pickle.dumps(part)), lamina.compile(part)):
+        assert torch.equal(again(X), want)
+    assert part._orig_mod[0] is whole[0] and len(part) == 2
+    part.extra = nn.Identity()
+    assert list(dict(part.named_children())) == ["0", "1", "extra"]
+
+
 def test_a_custom_metaclass_and_slots(layers):
     made = []
 

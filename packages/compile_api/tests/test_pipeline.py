@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import warnings
+from collections import namedtuple
 
 import pytest
 import torch
@@ -75,6 +76,19 @@ def test_events_carry_the_seconds_of_each_stage(layers, graph, inputs):
     before = len(seen)
     pipeline.inductor(graph, inputs)
     assert len(seen) == before
+
+
+def test_own_seconds_leave_out_the_stages_inside():
+    Frame = namedtuple("Frame", "stage name payload seconds")
+    steps = [("aot_compile started", 0), ("decompose started", 0), ("decompose", 1.0), ("compile_graph started", 0),
+             ("compile_graph", 2.0), ("aot_compile", 5.0)]
+    backward = [("decompose started", 0), ("decompose", 0.5)]
+    frame = Frame("capture", "frame compiled", {}, 9.0)
+    seen = [events.Event("x", n, None, s) for n, s in steps] + [frame]
+    seen += [events.Event("x", n, None, s) for n, s in backward] + [frame]
+    assert events.own_seconds(seen) == {
+        "capture": 13.0, "autograd graphs": 2.0, "decomposition": 1.5, "code generation": 2.0}
+    assert events.own_seconds([]) == {}
 
 
 def test_a_missing_package_is_named_with_its_pip_command(monkeypatch):

@@ -129,7 +129,7 @@ def test_an_isolated_test_sees_death_and_hanging(graph, inputs, monkeypatch):
 def test_explain_as_object_text_and_page(stack, arguments, tmp_path):
     e = lamina.explain(program)(*arguments)
     assert torch.equal(e.result, program(*arguments)) and len(e.graphs) == 1
-    assert e.counts()["operations"] == 6 and "aot_compile" in e.seconds
+    assert e.counts()["operations"] == 6 and {"autograd graphs", "code generation"} <= set(e.seconds)
     assert "graph 0: 6 operations" in str(e) and "linear" in str(e)
     assert any(file.endswith("test_tools.py") for file in e.source_lines())
     page = open(e.save(str(tmp_path / "page.html"))).read()

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 
-from lamina_inductor import build_cache, toolchain
+from lamina_inductor import build_cache, observe, toolchain
 from lamina_inductor.build_cache import BuildCache, Unit
 from lamina_inductor.errors import TargetError, TargetUnavailable
 
@@ -21,12 +21,17 @@ SOURCE = 'extern "C" int answer() { return %d; }\n'
 def test_second_cache_object_needs_no_compiler(tmp_path):
     unit = Unit(SOURCE % 41)
     first = BuildCache(tmp_path / "c")
+    seen = []
+    stop = observe.on_event(seen.append)
     path = first.build(unit)
     assert (first.builds, first.hits) == (1, 0)
     assert build_cache.load(path).answer() == 41
     second = BuildCache(tmp_path / "c")
     assert second.build(unit, configured="/no/such/compiler") == path
     assert (second.builds, second.hits) == (0, 1)
+    stop()
+    assert [e.name for e in seen] == ["cache miss", "cache hit"] and seen[0].seconds > 0
+    assert all(unit.key[:12] in e.payload for e in seen)
     assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
 
 

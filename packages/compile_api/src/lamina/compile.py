@@ -59,6 +59,8 @@ def _compile(model: Any, settings: CompileOptions) -> Any:
         return model  # TorchScript has compiled it already and shows no Python to capture
     if isinstance(model, torch.nn.Module):
         return compile_module(model, settings)
+    if isinstance(model, staticmethod | classmethod):  # the decorator above @staticmethod or @classmethod
+        return type(model)(_compile(model.__func__, settings))
     if isinstance(model, type):
         raise OptionError(f"lamina.compile takes functions and objects, not the class {model.__name__}",
                           hint="compile an instance, or decorate its methods")

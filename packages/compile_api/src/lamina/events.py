@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,3 +79,32 @@ def timed(stage: str, name: str, payload: Any = None) -> Iterator[None]:
         yield
     finally:
         emit(stage, name, payload, time.perf_counter() - start)
+
+
+STAGES = {"capture": "capture", "aot_compile": "autograd graphs", "decompose": "decomposition",
+          "compile_graph": "code generation"}
+"""What each timed step is called in reports, from the outermost to the innermost."""
+
+
+def own_seconds(recorded: Iterable[Any]) -> dict[str, float]:
+    """Return the seconds that each stage took itself, without the stages that it called, in the order of `STAGES`.
+
+    `recorded` are the events of a run in the order in which they came.
+    """
+    own: dict[str, float] = {}
+    below: list[float] = []  # seconds of the steps inside each step that has begun
+    in_frame = 0.0  # seconds of the compiles since the last captured frame: capture calls them
+    for event in recorded:
+        if isinstance(event, Event):
+            if event.name.endswith(" started"):
+                below.append(0.0)
+            elif event.name in STAGES and below:
+                own[event.name] = own.get(event.name, 0.0) + event.seconds - below.pop()
+                if below:
+                    below[-1] += event.seconds
+                elif event.name == "aot_compile":
+                    in_frame += event.seconds
+        elif event.stage == "capture" and str(event.name) == "frame compiled":
+            own["capture"] = own.get("capture", 0.0) + max(event.seconds - in_frame, 0.0)
+            in_frame = 0.0
+    return {title: own[name] for name, title in STAGES.items() if name in own}

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import events
 from .failures import _FRAME
-from .logs import ARTIFACTS, graph_in, normalised, text_of
+from .logs import ARTIFACTS, graph_in, normalised, readable, text_of
 from .options import check_arguments
 from .recording import Graph, Recording, record
 
@@ -83,7 +83,7 @@ class Explanation:
             lines.append(f"it raised {type(self.recording.error).__name__}: {self.recording.error}")
         for number, graph in enumerate(self.graphs):
             lines.append(f"\ngraph {number}: {count_operations(graph)} operations, {len(graph.inputs)} inputs")
-            lines += ["    " + row for row in graph.gm.code.strip().splitlines()]
+            lines += ["    " + row for row in readable(graph.gm.code).splitlines()]
         for b in self.breaks:
             lines.append(f"\ngraph break ({b.kind}): {b.reason}")
             lines += [f"    {label}: {value}" for label, value in (("at", b.line), ("hint", b.hint)) if value]
@@ -142,12 +142,10 @@ def explain(model: Any, *, backward: bool = True, calls: int = 1, **options: Any
 
 def explanation_of(recording: Recording, title: str) -> Explanation:
     """Sort the events of a recording into the parts of an explanation."""
-    e = Explanation(recording, title)
+    e = Explanation(recording, title, seconds=events.own_seconds(recording.events))
     for event in recording.events:
         name = normalised(event.name)
         if isinstance(event, events.Event):
-            if event.seconds:
-                e.seconds[event.name] = e.seconds.get(event.name, 0.0) + event.seconds
             if name == "fallback":
                 e.fallbacks.append(str(event.payload))
             if name == "wrapper":
@@ -155,7 +153,6 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
             continue
         payload = event.payload if isinstance(event.payload, Mapping) else {}
         if name == "frame compiled":
-            e.seconds["capture"] = e.seconds.get("capture", 0.0) + event.seconds
             e.guards += [str(g) for g in payload.get("guards", ())]
         elif name == "graph break":
             e.breaks.append(break_of(payload.get("record", event.payload)))
@@ -167,7 +164,8 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
             if report is not None:
                 e.saved.append(str(report))
             elif graph is not None:
-                e.joint.append(f"{event.name}\n{graph.code.strip()}")
+                count = sum(n.op.startswith("call_") for n in graph.graph.nodes)
+                e.joint.append(f"{name.removesuffix(' compiled')}: {count} operations\n{readable(graph.code)}")
         elif ARTIFACTS["fusion"].takes(name):
             e.fusions.append(f"{event.name}: {text_of(event.payload)}")
         elif name == "kernel":
@@ -178,7 +176,7 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
         elif ARTIFACTS["fallback"].takes(name):
             e.fallbacks.append(f"{event.stage}: {text_of(event.payload)}")
         elif ARTIFACTS["cache"].takes(name):
-            e.cache.append(f"{event.stage}: {event.name}")
+            e.cache.append(f"{event.name}: {text_of(event.payload)}")
     return e
 
 

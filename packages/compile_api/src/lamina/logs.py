@@ -94,6 +94,11 @@ def parse(text: str) -> list[str]:
     return names
 
 
+def readable(code: str) -> str:
+    """Return generated Python without the statements that only free names."""
+    return re.sub(r";  (\w+ = )+None$", "", code.strip(), flags=re.M)
+
+
 def text_of(payload: Any) -> str:
     """Return what an event carries as text: graphs as code, objects that can print themselves, mappings by line."""
     if payload is None:
@@ -146,7 +151,7 @@ class Printer:
 
 
 class Dumper:
-    """Writes the events of every artifact but perf to numbered files in a folder."""
+    """Writes the events of every artifact but perf and cache to numbered files in a folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -158,7 +163,7 @@ class Dumper:
         if str(event.name).endswith(" started"):
             return
         for name, artifact in ARTIFACTS.items():
-            if name != "perf" and artifact.takes(event.name):
+            if name not in ("perf", "cache") and artifact.takes(event.name):
                 for part in artifact.parts(event):
                     self._write(name, artifact, event, part)
 

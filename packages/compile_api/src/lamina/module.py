@@ -48,8 +48,8 @@ class CompiledModule:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             call = self._lamina_state.call  # type: ignore[attr-defined]
-        except AttributeError:  # an object that a library made with cls.__new__, without going through compile
-            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        except AttributeError:
+            return plain_twin(self)(*args, **kwargs)
         try:
             return call(*args, **kwargs)
         except stage_errors() as error:
@@ -58,18 +58,18 @@ class CompiledModule:
     @property
     def _orig_mod(self) -> torch.nn.Module:
         """The original, under the name by which libraries unwrap modules compiled by torch."""
-        return self._lamina_state.original  # type: ignore[attr-defined]
+        return original_of(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        state = self._lamina_state  # type: ignore[attr-defined]
-        return compile_module(copy.deepcopy(state.original, memo), state.settings)
+        return recompiled(self, copy.deepcopy(original_of(self), memo))
 
     def __copy__(self) -> Any:
-        state = self._lamina_state  # type: ignore[attr-defined]
-        return compile_module(copy.copy(state.original), state.settings)
+        return recompiled(self, copy.copy(original_of(self)))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        state = self._lamina_state  # type: ignore[attr-defined]
+        state = state_of(self)
+        if state is None:
+            return copy.copy, (plain_twin(self),)
         return _unpickle, (state.original, state.settings.arguments())
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> Any:
@@ -79,12 +79,14 @@ class CompiledModule:
         return super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[misc]
 
     def _replicate_for_data_parallel(self) -> Any:
-        return self._lamina_state.original._replicate_for_data_parallel()  # type: ignore[attr-defined]
+        return original_of(self)._replicate_for_data_parallel()
 
 
 def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
     """`compiled.forward(...)`: compiled, and without hooks, as `forward` of the original is."""
-    state = self._lamina_state
+    state = state_of(self)
+    if state is None:
+        return plain_twin(self).forward(*args, **kwargs)
     if state.forward is None:
         state.forward = captured(state.original.forward, state.settings)
     try:
@@ -130,9 +132,33 @@ def compile_module(original: torch.nn.Module, settings: CompileOptions) -> Any:
     return twin
 
 
-def original_of(model: Any) -> torch.nn.Module:
+def state_of(model: Any) -> _State | None:
+    """Return what `compile_module` gave a compiled module; None for an object that was made by calling its class or
+    its class's `__new__`, as slices of a Sequential are. Such an object is not compiled.
+    """
+    try:
+        return model._lamina_state
+    except AttributeError:
+        return None
+
+
+def plain_twin(model: Any) -> Any:
+    """Return an object of the original class that shares the `__dict__` of one of the made class."""
+    twin: Any = object.__new__(type(model).__mro__[2])  # after the made class and CompiledModule
+    object.__setattr__(twin, "__dict__", vars(model))
+    return twin
+
+
+def original_of(model: Any) -> Any:
     """Return the module that a compiled module was made from."""
-    return model._lamina_state.original
+    state = state_of(model)
+    return plain_twin(model) if state is None else state.original
+
+
+def recompiled(model: Any, original: Any) -> Any:
+    """Return `original` compiled as `model` is; as it is if `model` is not compiled."""
+    state = state_of(model)
+    return original if state is None else compile_module(original, state.settings)
 
 
 def _unpickle(original: torch.nn.Module, arguments: dict[str, Any]) -> Any:

@@ -37,8 +37,8 @@ def page_of(e: Any) -> str:
     parts = [
         _error(e), _source(e), _breaks(e), _graphs(e),
         _listing("Guards", e.guards, "what must hold for reuse"),
-        _listing("Recompiles", e.recompiles, "none"), _joint(e),
-        _listing("Fusions", e.fusions, "none reported"), _kernels(e),
+        _listing("Recompiles", e.recompiles, "None in this run."), _joint(e),
+        _listing("Fusions, made and refused", e.fusions, "none reported"), _kernels(e),
         _listing("Called, not generated", e.externs, "nothing"),
         _listing("Handed back to eager", e.fallbacks, "nothing"), _seconds(e),
     ]
@@ -118,11 +118,12 @@ def _breaks(e: Any) -> str:
 
 def _graphs(e: Any) -> str:
     from .explanation import count_operations
+    from .logs import readable
 
     body = "".join(
         f'<details><summary><span style="background:{COLOURS[i % len(COLOURS)]}">&nbsp;graph {i}&nbsp;</span> '
         f"{count_operations(g)} operations, {len(g.inputs)} inputs</summary>"
-        f"<pre>{escape(g.gm.code.strip())}</pre></details>"
+        f"<pre>{escape(readable(g.gm.code))}</pre></details>"
         for i, g in enumerate(e.graphs)
     )
     return _section("Captured graphs", body or '<p class="none">none</p>')
@@ -161,4 +162,4 @@ def _seconds(e: Any) -> str:
         f'<td><span class="bar" style="width:{v / longest * 400:.0f}px"></span></td></tr>'
         for k, v in e.seconds.items()
     )
-    return _section("Seconds of each stage (outer ones include inner ones)", f"<table>{rows}</table>")
+    return _section("Seconds of each stage, without those inside it", f"<table>{rows}</table>")

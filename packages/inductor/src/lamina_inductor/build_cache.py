@@ -25,6 +25,7 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import toolchain
+from . import observe, toolchain
 from .__about__ import __version__
 from .errors import TargetError
 
@@ -174,7 +175,9 @@ class BuildCache:
         found = self.find(unit.key)
         if found is not None:
             self.hits += 1
+            observe.report("cache hit", f"unit {unit.key[:12]}")
             return found
+        start = time.perf_counter()
         handle, name = tempfile.mkstemp(suffix=".so", prefix="lamina-")
         os.close(handle)
         try:
@@ -185,6 +188,8 @@ class BuildCache:
         finally:
             Path(name).unlink(missing_ok=True)
         self.builds += 1
+        seconds = time.perf_counter() - start
+        observe.report("cache miss", f"unit {unit.key[:12]}, compiled in {seconds:.2f} s", seconds)
         return self.store(unit.key, data)
 
     def build_all(

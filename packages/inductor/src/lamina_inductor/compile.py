@@ -218,6 +218,8 @@ def _compile(
     if is_active():
         for kernel in {id(k): k for k in compiled.kernels}.values():
             report("kernel", kernel)
+        for made in plan.fused:
+            report("fusion made", made)
         for refusal in plan.log:
             report("fusion refused", refusal)
         for node, why in lowered.reasons:

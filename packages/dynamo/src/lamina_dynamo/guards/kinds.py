@@ -16,6 +16,7 @@ import functools
 import math
 import struct
 import types
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -71,6 +72,13 @@ class TensorExpect:
     requires_grad: bool
     sizes: tuple[int | None, ...] | None
     strides: tuple[int | None, ...] | None
+
+    def __str__(self) -> str:
+        name = "" if self.python_type is torch.Tensor else f"{self.python_type.__name__} "
+        sizes = "any" if self.sizes is None else ", ".join("*" if s is None else str(s) for s in self.sizes)
+        strides = "any" if self.strides is None else ", ".join("*" if s is None else str(s) for s in self.strides)
+        grad = ", requires_grad" if self.requires_grad else ""
+        return f"{name}{str(self.dtype).removeprefix('torch.')}[{sizes}], strides [{strides}], {self.device}{grad}"
 
     @classmethod
     def of(
@@ -177,17 +185,25 @@ def describe(value: Any, limit: int = 80) -> str:
     kind = type(value)  # isinstance would ask the object for its __class__
     if issubclass(kind, type):
         return value.__qualname__
-    if kind in _SPELT:
+    if kind is weakref.ref:  # guards hold objects weakly
+        target = value()
+        return "an object that is gone" if target is None else describe(target, limit)
+    if kind in (TensorExpect, types.CodeType):
+        text = str(value) if kind is TensorExpect else f"code of {value.co_name}, line {value.co_firstlineno}"
+    elif kind in _SPELT:
         text = repr(value)
     elif kind in (tuple, list, set, frozenset):
         first = ", ".join(describe(v, 20) for v in list(value)[:6])
         text = f"{kind.__name__}({first}{', ...' if len(value) > 6 else ''})"
+    elif kind is dict and all(type(k) is str for k in value):
+        text = ", ".join(f"{k}={describe(v, 20)}" for k, v in list(value.items())[:12])
     elif issubclass(kind, torch.Tensor):
         with _torch.plain_tensor_access():
             text = f"tensor of shape {tuple(value.shape)} and {value.dtype}"
     else:
         functions = (types.FunctionType, types.BuiltinFunctionType)
         name = getattr(value, "__qualname__", None) if issubclass(kind, functions) else None
+        name = value.__name__ if kind is types.ModuleType else name
         text = name if isinstance(name, str) else f"{kind.__qualname__} object"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

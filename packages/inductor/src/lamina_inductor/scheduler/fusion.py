@@ -55,6 +55,20 @@ class Refusal:
     b: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.a} with {self.b}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One kernel for several graph nodes."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {', '.join(self.nodes)}"
+
 
 class Fusion:
     """The state of both passes; `run()` returns the groups (dead ones removed), `log` the refusals."""

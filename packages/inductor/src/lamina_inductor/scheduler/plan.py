@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from ..codegen.kernel import KernelSpec
@@ -12,7 +12,7 @@ from ..config import Config
 from ..graph import GraphLowering
 from ..index import symbol
 from ..ir.program import BindSize, BufferDecl, ExternCall, GraphProgram, KernelCall, Step
-from .fusion import Fusion, Refusal
+from .fusion import Fused, Fusion, Refusal
 from .in_place import last_uses
 from .kernels import KernelMaker
 from .memory import bytes_of, plan_memory
@@ -21,11 +21,12 @@ from .order import order_groups
 
 @dataclass
 class Schedule:
-    """The program, what was not fused and why, and seconds per step."""
+    """The program, what was not fused and why, seconds per step, and the kernels of several nodes."""
 
     program: GraphProgram
     log: list[Refusal]
     seconds: dict[str, float]
+    fused: list[Fused] = field(default_factory=list)
 
 
 def schedule(lowered: GraphLowering, name: str) -> Schedule:
@@ -50,6 +51,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
             readers[x] = readers.get(x, 0) + 1
     kernels: dict[str, KernelSpec] = {}
     names: dict[str, int] = {}
+    fused: list[Fused] = []
     calls: list[tuple[Step, list[str], list[str]]] = []
     used: set[str] = set()
     last, written = last_uses(groups)
@@ -84,6 +86,8 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
         maker = KernelMaker(g, buffers, internal, config, dying)
         kernel = maker.make(_kernel_name(g.origins, names))
         shared = kernels.setdefault(kernel.key(), kernel)
+        if len(g.origins) > 1:
+            fused.append(Fused(shared.name, g.origins))
         reads = [x for x, b in zip(maker.arguments, kernel.arguments, strict=True) if b.role in ("in", "inout")]
         writes = [x for x, b in zip(maker.arguments, kernel.arguments, strict=True) if b.role in ("out", "inout")]
         values = tuple(lowered.sizes.symbols.get(s) or symbol(s) for s in kernel.sizes)
@@ -109,7 +113,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
         lowered.device,
         peak,
     )
-    return Schedule(program, [*lowered.region_log, *fusion.log], times)
+    return Schedule(program, [*lowered.region_log, *fusion.log], times, fused)
 
 
 def _is_large(decl: BufferDecl, config: Config) -> bool:
