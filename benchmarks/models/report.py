@@ -159,8 +159,9 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
             continue
         against = us["speedup"] / them["speedup"]
         row = [name, mode, dtype]
-        row += [f"{us['seconds']['eager'] * 1e3:.3f}", f"{us['seconds'][ours] * 1e3:.3f}",
-                f"{them['seconds'][theirs] * 1e3:.3f}", f"{us['speedup']:.2f}", f"{them['speedup']:.2f}",
+        row += [f"{us['seconds'][ours] * 1e3:.3f} of {us['seconds']['eager'] * 1e3:.3f}",
+                f"{them['seconds'][theirs] * 1e3:.3f} of {them['seconds']['eager'] * 1e3:.3f}",
+                f"{us['speedup']:.2f}", f"{them['speedup']:.2f}",
                 f"**{against:.2f}**" if against < 1 else f"{against:.2f}"]
         ratios["eager"].append(us["speedup"])
         ratios["theirs over eager"].append(them["speedup"])
@@ -175,7 +176,7 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
         rows.append([*row, us["status"], them["status"]])
     if not rows:
         return ""
-    head = ["program", "mode", "precision", "eager ms", f"{ours} ms", f"{theirs} ms", f"{ours} over eager",
+    head = ["program", "mode", "precision", f"{ours} of eager ms", f"{theirs} of eager ms", f"{ours} over eager",
             f"{theirs} over eager", f"{ours} over {theirs}", f"first call s, {ours}", theirs,
             f"second process s, {ours}", theirs, f"accuracy, {ours}", theirs]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]

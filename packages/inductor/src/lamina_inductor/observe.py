@@ -11,8 +11,8 @@ _listeners: list[Callable[[Event], None]] = []
 
 @dataclass(frozen=True)
 class Event:
-    """`stage`: "inductor"; `name`: kernel, fusion made, fusion refused, fallback, cache hit, cache miss, lowered graph, program; `seconds`
-    where it took time."""
+    """`stage`: "inductor"; `name`: kernel, fusion made, fusion refused, fallback, cache hit, cache miss, lowered graph,
+    program; `seconds` where it took time."""
 
     stage: str
     name: str
