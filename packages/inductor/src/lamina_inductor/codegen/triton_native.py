@@ -16,7 +16,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -349,16 +349,24 @@ def _measured(
     """Block sizes by measurement (or from the cache)."""
     from .triton_autotune import Choices, DeviceMeasure, choose
 
-    pool = triton_pool.start() if len(kernels) > 1 else None
+    compile_launch = launch_compiler(program, folder, device, triton_pool.start())
+    stamp = f"{triton_version()} {torch.cuda.get_device_name(device)} {arch}"
+    with torch.cuda.device(device), torch.no_grad():
+        return choose(kernels, DeviceMeasure(program, device, compile_launch), Choices(folder, stamp))
+
+
+def launch_compiler(
+    program: GraphProgram, folder: pathlib.Path, device: int, pool: triton_pool.WorkerPool
+) -> Callable[[TritonKernel, int, dict[str, Any]], Binary]:
+    """A function of (kernel, launch number, block sizes) for `DeviceMeasure`."""
+    arch = capability(torch.device("cuda", device))
 
     def compile_launch(kernel: TritonKernel, position: int, c: dict[str, Any]) -> Binary:
         launch, blocks = kernel.launches[position], launch_config(kernel, position, c)
         aligned = {p.name for p in launch.params if p.kind == "workspace"} | aligned_buffers(program, kernel)
         return compile_binary(folder, module_text([kernel]), launch, blocks, arch, aligned, pool)
 
-    stamp = f"{triton_version()} {torch.cuda.get_device_name(device)} {arch}"
-    with torch.cuda.device(device), torch.no_grad():
-        return choose(kernels, DeviceMeasure(program, device, compile_launch), Choices(folder, stamp))
+    return compile_launch
 
 
 def aligned_buffers(program: GraphProgram, kernel: TritonKernel) -> set[str]:

@@ -7,6 +7,9 @@ large the library's kernels win by more than that: those calls stay (`is_small`)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -29,6 +32,35 @@ def is_small(batch: int, m: int, n: int, k: int, dtype: torch.dtype) -> bool:
     return most is not None and 0 < batch * m * n * k <= most and k <= _LONGEST_SUM and k >= 8
 
 
+_all: ContextVar[bool] = ContextVar("all_products", default=False)
+
+
+@contextmanager
+def all_products() -> Iterator[None]:
+    """Inside, every product becomes loops (to measure it)."""
+    token = _all.set(True)
+    try:
+        yield
+    finally:
+        _all.reset(token)
+
+
+def _is_measured_faster(g: Any, a: TensorValue, b: TensorValue) -> bool:
+    if not g.config.max_autotune or a.device.type != "cuda" or a.dtype not in MOST_WORK:
+        return False
+    strides = [x.layout.stride if x.layout is not None else x.stride for x in (a, b)]
+    if any(s is None or not all(e.is_const for e in s) for s in strides):
+        return False
+    from ..codegen.product_choice import Problem, is_own_faster
+
+    *lead, m, k = (int(e) for e in a.shape)
+    a_stride, b_stride = (tuple(int(e) for e in s) for s in strides)
+    n = int(b.shape[-1])
+    if 0 in (*lead, m, n, k):
+        return False
+    return is_own_faster(Problem(a.dtype, lead[0] if lead else 0, m, n, k, a_stride, b_stride, a.device), g.config)
+
+
 def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> TensorValue | None:
     """A call of mm, addmm, bmm or baddbmm as a loop node; None where it stays a call of the library."""
     schema = getattr(overload, "_schema", None)
@@ -45,7 +77,9 @@ def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> Tens
         return None
     (m, k), n = (int(e) for e in a.shape[-2:]), int(b.shape[-1])
     batch = int(a.shape[0]) if len(a.shape) == 3 else 1
-    if not is_small(batch, m, n, k, a.dtype) or g.can_lower("product", a.dtype) is not None:
+    if g.can_lower("product", a.dtype) is not None:
+        return None
+    if not (_all.get() or is_small(batch, m, n, k, a.dtype) or _is_measured_faster(g, a, b)):
         return None
     for x in (a, b):
         g.store_as_eager(x)
