@@ -188,6 +188,9 @@ def _compile(
     chosen, reason = choose_target(target, device)
     if reason is not None:
         report("fallback", reason)
+    prepare = getattr(chosen, "prepare", None)
+    if prepare is not None:
+        prepare(gm, config)
     collecting = gc.isenabled()
     gc.disable()  # many small objects live until the end: collections in between only cost time
     try:

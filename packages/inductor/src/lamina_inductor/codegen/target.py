@@ -33,6 +33,7 @@ class Target(Protocol):
     `build(program, config)` generates code for all kernels of the program and its wrapper, compiles it, and returns a
     `Compiled`. It never
     changes the program.
+    A target may have `prepare(gm, config)`, called before a graph is lowered: what it starts there runs meanwhile.
     """
 
     name: str

@@ -6,6 +6,7 @@ Without a GPU, with ``TRITON_INTERPRET=1``, the same kernels run in Triton's int
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pathlib
 import tempfile
@@ -91,6 +92,21 @@ class TritonTarget:
         except CannotGenerate as e:
             return e.message
         return None
+
+    def prepare(self, gm: torch.fx.GraphModule, config: Any) -> None:
+        """Called before lowering: lets the processes that compile kernels start meanwhile, for graphs that this cache
+        has not seen."""
+        if is_interpreting():
+            return
+        from . import triton_pool
+
+        mark = cache_folder(config) / f"{hashlib.sha256(gm.code.encode()).hexdigest()[:32]}.seen"
+        if mark.exists():
+            return
+        triton_pool.start(getattr(config, "compile_jobs", 0))
+        with contextlib.suppress(OSError):
+            mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            mark.touch()
 
     def build(self, program: GraphProgram, config: Any) -> Any:
         """Generates, compiles and loads the program."""

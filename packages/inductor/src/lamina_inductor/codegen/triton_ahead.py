@@ -4,6 +4,9 @@ start fast and hold no GPU context.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -20,7 +23,40 @@ def compile_ahead(module: Any, request: dict[str, Any]) -> Any:
     signature = request["signature"]
     attrs = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(signature) if name in request["aligned"]}
     source = ASTSource(getattr(module, request["function"]), signature, constexprs=request["constexprs"], attrs=attrs)
-    return triton.compile(source, target=gpu_target(request["arch"]), options=request["options"])
+    with _short_key():
+        return triton.compile(source, target=gpu_target(request["arch"]), options=request["options"])
+
+
+def warm() -> None:
+    """Import what a first compilation would import."""
+    with contextlib.suppress(ImportError):
+        import triton.compiler.code_generator
+        from triton.backends.nvidia import compiler  # noqa: F401
+
+
+@contextlib.contextmanager
+def _short_key() -> Iterator[None]:
+    """Triton names entries of its cache by a hash of its whole library, which takes longer than most kernels: here
+    version, size and time of the file do."""
+    from triton.runtime import cache
+
+    old = getattr(cache, "triton_key", None)
+    if old is None:
+        yield
+        return
+    cache.triton_key = _key
+    try:
+        yield
+    finally:
+        cache.triton_key = old
+
+
+def _key() -> str:
+    import triton
+    from triton._C import libtriton
+
+    facts = os.stat(libtriton.__file__)
+    return f"{triton.__version__}-{facts.st_size}-{facts.st_mtime_ns}"
 
 
 def gpu_target(arch: int | str) -> Any:

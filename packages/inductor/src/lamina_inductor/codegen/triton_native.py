@@ -336,7 +336,7 @@ def compile_launches(
             wanted.append((folder, text, launch, launch_config(k, position, configs[key]), arch, aligned))
     found = [read_binary(*w) for w in wanted]
     missing = [k for k, b in enumerate(found) if b is None]
-    workers = triton_pool.start(jobs) if len(missing) > 1 else None
+    workers = triton_pool.start(jobs) if len(missing) > 1 or triton_pool.is_running() else None
     with concurrent.futures.ThreadPoolExecutor(max_workers=workers.count if workers else 1) as pool:
         for k, b in zip(missing, pool.map(lambda k: compile_binary(*wanted[k], workers), missing)):
             found[k] = b

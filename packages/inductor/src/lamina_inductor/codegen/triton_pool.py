@@ -105,3 +105,8 @@ def start(jobs: int = 0) -> WorkerPool:
             _owner = os.getpid()
             atexit.register(_pool.close)
         return _pool
+
+
+def is_running() -> bool:
+    """Whether this process has a pool."""
+    return _pool is not None and _owner == os.getpid()

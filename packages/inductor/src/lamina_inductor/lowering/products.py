@@ -82,7 +82,8 @@ def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> Tens
     if not (_all.get() or is_small(batch, m, n, k, a.dtype) or _is_measured_faster(g, a, b)):
         return None
     for x in (a, b):
-        g.store_as_eager(x)
+        if not _is_cast(x):
+            g.store_as_eager(x)
     partial = type(meta)(torch.float32, meta.device, meta.shape, contiguous_strides(meta.shape))
     total = product_node(g, a, b, meta if start is None else partial)
     if start is None:
@@ -105,8 +106,15 @@ def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> Tens
     return g.lazy(meta, finish, cost=3, reads=1 + start.weight()[1])
 
 
+def _is_cast(x: TensorValue) -> bool:
+    """True for a value that is hardly more than one of another dtype in memory (a weight under autocast): the product
+    reads that one."""
+    cost, reads = x.weight()
+    return not x.is_stored and cost <= 1 and reads <= 1
+
+
 def product_node(g: Any, a: TensorValue, b: TensorValue, meta: Any) -> TensorValue:
-    """The node itself: ``[..., m, k] @ [..., k, n]`` of stored operands, stored with `meta`."""
+    """The node itself: ``[..., m, k] @ [..., k, n]``, stored with `meta`."""
 
     def body(builder: Builder, outer: Index, inner: Index) -> list[Op]:
         *batch, i, j = outer
