@@ -20,6 +20,7 @@ current_autograd_node = torch._C._current_autograd_node  # the autograd node tha
 next_sequence_nr = torch._C._autograd._get_sequence_nr  # numbers autograd nodes; maps backward ops to forward ops
 set_version_counter = torch._C._autograd._unsafe_set_version_counter  # version counters are moved as eager moves them
 interpreter_stack = torch._C._functorch.peek_interpreter_stack  # not None while a torch.func transform is active
+is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor  # tensor of `is_grads_batched=True`
 is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor  # tensor of a vmap / grad / jvp level
 set_grad_enabled = torch._C._set_grad_enabled  # grad-mode setter that a captured graph may contain
 disable_torch_dispatch = torch._C._DisableTorchDispatch  # guard: calls go straight to the backend kernel
@@ -42,6 +43,22 @@ class quiet_fake_tensors:
 
     def __exit__(self, *exc: Any) -> None:
         self.log.disabled = self.disabled
+
+
+class without_saved_tensor_hooks:
+    """Takes off the hooks on saved tensors that are on now: they are for what the program saves when it runs. Hooks
+    that the traced program itself puts on (a checkpoint inside) are not touched."""
+
+    def __enter__(self) -> None:
+        autograd = torch._C._autograd
+        self.taken: list[Any] = []
+        while (hooks := autograd._top_saved_tensors_default_hooks(True)) is not None:
+            self.taken.append(hooks)
+            autograd._pop_saved_tensors_default_hooks()
+
+    def __exit__(self, *exc: Any) -> None:
+        for hooks in reversed(self.taken):
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
 
 
 def short_apply(function: type) -> Any:

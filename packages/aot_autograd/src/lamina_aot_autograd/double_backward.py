@@ -1,11 +1,10 @@
 """Gradients of gradients: a backward that autograd records.
 
 When a backward runs with grad mode on (`create_graph=True`), the captured program runs again in eager, on the same
-inputs and
-from the same random state, and autograd differentiates it. So every formula is eager's. Inputs that the compiled
-backward
-does not save are held weakly, because a graph must not hold more than eager does; if one of them is gone or was
-written to since, an error says so.
+inputs and from the same random state, and autograd differentiates it. So every formula is eager's. Inputs that the
+compiled backward does not save are held as well while that keeps no more memory than eager's graph would; larger ones
+are held weakly, and if one of them is gone or was written to since, an error says so. Of an input that the program
+writes to, and whose earlier values count, a small one is copied.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import torch.fx as fx
 from .errors import AotError
 from .joint import autocast_state
 from .partition import Partition
+from .partition.cost import bytes_of
 from .schemas import JointGraph
 from .wrappers.dedup import AliasGroup
 
@@ -33,6 +33,65 @@ def tensor_inputs(joint: JointGraph) -> list[bool]:
     """For each forward input, whether it is a tensor."""
     count = joint.metadata.num_forward_inputs
     return [isinstance(n.meta["val"], torch.Tensor) for n in placeholders_of(joint)[:count]]
+
+
+SMALL = 1 << 20
+"""Bytes up to which an input is held, or copied before it is written to, whatever eager would hold."""
+
+
+def inputs_to_hold(joint: JointGraph, parts: Partition) -> set[int]:
+    """The forward inputs, besides the saved ones, that the autograd graph may keep alive: leaves with gradients, which
+    it keeps alive anyway, small ones, and others as long as no more is held than by eager.
+    """
+    saved = {v.position for v in parts.saved if v.kind == "input"}
+    written = written_inputs(joint)
+    left = parts.report.eager_bytes - parts.report.saved_bytes
+    infos = forward_infos(joint)
+    found = set()
+    for i, node in enumerate(placeholders_of(joint)[: joint.metadata.num_forward_inputs]):
+        if not isinstance(node.meta["val"], torch.Tensor) or i in saved or i in written:
+            continue
+        size = bytes_of(node)
+        info = infos[i]
+        if size > SMALL and not (info is not None and info.requires_grad and info.is_leaf):
+            if size > left:
+                continue
+            left -= size
+        found.add(i)
+    return found
+
+
+def forward_infos(joint: JointGraph) -> list[Any]:
+    """The InputInfo of each forward input; None for the base of a group of inputs."""
+    infos: list[Any] = [i for i in joint.metadata.inputs if i.group < 0]
+    return infos + [None] * (joint.metadata.num_forward_inputs - len(infos))
+
+
+def written_inputs(joint: JointGraph) -> set[int]:
+    """Forward inputs that the program writes to."""
+    return set(joint.metadata.mutated)
+
+
+def inputs_to_copy(joint: JointGraph) -> dict[int, int]:
+    """Forward inputs without gradients that the program writes to and whose values before that lead to a result with
+    gradients: their sizes in bytes.
+    """
+    meta = joint.metadata
+    nodes = placeholders_of(joint)
+    watched = {nodes[i]: i for i in meta.mutated if isinstance(nodes[i].meta["val"], torch.Tensor)}
+    outputs = joint.graph.output_node().args[0][: meta.num_forward_outputs]  # type: ignore[index]
+    stack = [o for o, flag in zip(outputs, meta.differentiable, strict=True) if flag and isinstance(o, fx.Node)]
+    seen: set[fx.Node] = set()
+    found: dict[int, int] = {}
+    while stack and watched:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in watched:
+            found[watched[node]] = bytes_of(node)
+        stack.extend(node.all_input_nodes)
+    return found
 
 
 def rng_state(args: Sequence[Any]) -> tuple:
@@ -56,6 +115,7 @@ class DoubleBackward:
         tensors = tensor_inputs(joint)
         self.loose = [i for i in range(count) if tensors[i] and i not in held]
         self.rigid = [i for i in range(count) if not tensors[i]]
+        self.earlier = inputs_to_copy(joint)
 
     def _refuse(self, why: str) -> AotError:
         return AotError(
@@ -69,6 +129,9 @@ class DoubleBackward:
             if position >= 0:
                 inputs[position] = tensor
         for position, (ref, version) in zip(self.loose, getattr(ctx, "loose", ()), strict=True):
+            if position in self.earlier:
+                inputs[position] = self._earlier(ctx, position)
+                continue
             tensor = ref()
             if tensor is None:
                 raise self._refuse(f"input {position} is gone")
@@ -78,6 +141,13 @@ class DoubleBackward:
         for position, value in zip(self.rigid, getattr(ctx, "numbers", ()), strict=True):
             inputs[position] = value
         return inputs
+
+    def _earlier(self, ctx: Any, position: int) -> torch.Tensor:
+        """An input's values from before the program wrote to it."""
+        value = getattr(ctx, "earlier", {}).get(position)
+        if value is None:
+            raise self._refuse(f"the values of input {position} from before it was written to are gone")
+        return value
 
     def __call__(self, ctx: Any, saved: Sequence[Any], grads: Sequence[Any]) -> tuple:
         meta = self.metadata

@@ -13,6 +13,7 @@ from .errors import AotError, DataDependentError, TraceError, UnsupportedError
 from .floats import NEEDS_NUMBER
 from .regions import Region
 from .trace.attention import scaled_dot_product_attention
+from .trace.tensor import TraceTensor
 
 KEEPS_INPUTS = "keeps_inputs"
 """Key in the meta of a graph: its backward may be differentiated when nobody else holds its inputs any more."""
@@ -217,10 +218,15 @@ def _run_checkpoint(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
         raise UnsupportedError("a checkpoint with contexts of its own")
     tracer = interpreter.tracer
     previous, tracer.recompute = tracer.recompute, "must_recompute"
+    tensors = [t for t in (*inputs, *rest.values()) if isinstance(t, TraceTensor) and t._s is not None]
+    before = [t._s.gen for t in tensors]
     try:
-        return function(*inputs, **rest)
+        result = function(*inputs, **rest)
     finally:
         tracer.recompute = previous
+    if torch.is_grad_enabled() and before != [t._s.gen for t in tensors]:
+        raise UnsupportedError("a checkpointed region writes to its inputs: eager writes again when it runs it again")
+    return result
 
 
 def _sym_size(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:

@@ -13,7 +13,14 @@ import torch.fx as fx
 from torch._ops import OpOverload
 
 from . import printing
-from ._torch import DisableAutocast, DispatchMode, lazy_graph_module, register_names, run_backward
+from ._torch import (
+    DisableAutocast,
+    DispatchMode,
+    lazy_graph_module,
+    register_names,
+    run_backward,
+    without_saved_tensor_hooks,
+)
 from .collect_metadata import classify_outputs, describe_inputs, mutation_of
 from .descriptors import InputDesc, OutputDesc
 from .errors import UnsupportedError
@@ -67,7 +74,8 @@ def _ambient_state_kept() -> Any:
     multithreading = torch.autograd.set_multithreading_enabled(False)
     multithreading.__enter__()
     try:
-        yield
+        with without_saved_tensor_hooks():
+            yield
     finally:
         multithreading.__exit__(None, None, None)
         torch._C._set_grad_enabled(grad)
@@ -121,6 +129,7 @@ class _Trace:
         flat = list(result) if is_tuple else [result]
         if any(isinstance(item, (tuple, list, dict)) for item in flat):
             raise UnsupportedError("outputs inside containers")
+        _check_views(flat)
         if self.tracer.changed_constants():
             raise UnsupportedError("a write to a tensor that is not an input")
         return self._finish(flat, values, infos, grad_enabled, final_grad_enabled, is_tuple)
@@ -309,6 +318,17 @@ class _Trace:
                 # the program's own mistake, and no mistake at all if it never calls backward
                 raise UnsupportedError("a tensor that the backward needs is overwritten") from error
         return [None if grad is None else tracer.lower(grad) for grad in results]
+
+
+def _check_views(outputs: list[Any]) -> None:
+    """Refuses outputs whose place in the autograd graph eager refuses to tell: views from an op with several views,
+    whose base was written to since."""
+    for out in outputs:
+        if isinstance(out, TraceTensor) and out.requires_grad and out._is_view():
+            try:
+                out.grad_fn  # noqa: B018
+            except RuntimeError as error:
+                raise UnsupportedError(f"eager refuses the gradient of an output: {error}") from error
 
 
 class _SameValue(DispatchMode):

@@ -14,8 +14,23 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ._torch import DisableAutocast, below_autograd, interpreter_stack, is_any_autocast_enabled, short_apply
-from .double_backward import DoubleBackward, placeholders_of, rng_state, tensor_inputs
+from ._torch import (
+    DisableAutocast,
+    below_autograd,
+    interpreter_stack,
+    is_any_autocast_enabled,
+    is_legacy_batched,
+    short_apply,
+)
+from .double_backward import (
+    SMALL,
+    DoubleBackward,
+    inputs_to_copy,
+    inputs_to_hold,
+    placeholders_of,
+    rng_state,
+    tensor_inputs,
+)
 from .errors import AotError
 from .observe import is_observed, report
 from .partition import Partition
@@ -276,8 +291,8 @@ def make_function(
     backward = _Backward(parts.backward, backward_compiler)
     source = _Source()
     names = source.names
-    ref = _strong if joint.metadata.keeps_inputs else weakref.ref
-    names.update(fw=call, ref=ref, Function=torch.autograd.Function, set_grad_mode=torch._C._set_grad_enabled)
+    names.update(fw=call, weak=weakref.ref, strong=_strong, Function=torch.autograd.Function)
+    names.update(set_grad_mode=torch._C._set_grad_enabled)
     _forward_source(source, joint, parts)
     _backward_source(source, joint, parts, backward)
     forward_function = source.build("forward")
@@ -322,7 +337,12 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     is_tensor = tensor_inputs(joint)
     loose = [i for i in range(meta.num_forward_inputs) if i not in saved_inputs and is_tensor[i]]
     if loose:
-        source.add(1, f"ctx.loose = ({', '.join(f'(ref(args[{i}]), args[{i}]._version)' for i in loose)},)")
+        held = set(loose) if meta.keeps_inputs else inputs_to_hold(joint, parts)
+        refs = (f"({'strong' if i in held else 'weak'}(args[{i}]), args[{i}]._version)" for i in loose)
+        source.add(1, f"ctx.loose = ({', '.join(refs)},)")
+    earlier = [i for i, size in inputs_to_copy(joint).items() if size <= SMALL and i in loose]
+    if earlier:
+        source.add(1, f"ctx.earlier = {{{', '.join(f'{i}: args[{i}].clone()' for i in earlier)}}}")
     rigid = [i for i in range(meta.num_forward_inputs) if not is_tensor[i]]
     if rigid:
         source.add(1, f"ctx.numbers = ({', '.join(f'args[{i}]' for i in rigid)},)")
@@ -443,7 +463,9 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(1, "saved = ctx.saved_tensors")
     source.add(1, "if is_grad_enabled():")
     source.add(2, "return double(ctx, saved, grads)")
-    source.add(1, "batched = interpreter_stack() is not None")
+    names["is_legacy_batched"] = is_legacy_batched
+    legacy = [f"grads[{p}] is not None and is_legacy_batched(grads[{p}])" for p in parts.tangents]
+    source.add(1, f"batched = {' or '.join(['interpreter_stack() is not None', *legacy])}")
     tangents = []
     several = len(parts.tangents) > 1
     if several:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch.utils.checkpoint import checkpoint
 
 from ._torch import lazy_graph_module
 from .interpret import KEEPS_INPUTS
@@ -139,6 +140,8 @@ def run_node(gm: fx.GraphModule, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     """One node in eager."""
     args = fx.node.map_arg(node.args, env.__getitem__)
     kwargs = fx.node.map_arg(node.kwargs, env.__getitem__)
+    if node.target is checkpoint and kwargs.get("use_reentrant") is False:
+        return _checkpoint_over_state(args, kwargs)
     if node.op == "call_function":
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
@@ -147,6 +150,20 @@ def run_node(gm: fx.GraphModule, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     for part in str(node.target).split("."):
         value = getattr(value, part)
     return value if node.op == "get_attr" else value(*args, **kwargs)
+
+
+def _checkpoint_over_state(args: Any, kwargs: dict[str, Any]) -> Any:
+    """A checkpoint whose function closes over the tensors without gradients, as it did before capture made inputs of
+    them: it may write to buffers, which must not count as a change of what was saved.
+    """
+    function, *inputs = args
+    state = {i: t for i, t in enumerate(inputs) if isinstance(t, torch.Tensor) and not t.requires_grad}
+
+    def run(*rest: Any) -> Any:
+        given = iter(rest)
+        return function(*(state[i] if i in state else next(given) for i in range(len(inputs))))
+
+    return checkpoint(run, *(t for i, t in enumerate(inputs) if i not in state), **kwargs)
 
 
 def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:

@@ -73,8 +73,16 @@ typedef struct {
     int64_t function_stack;
     int function_disabled;
     int8_t grad, inference, default_dtype, deterministic, deterministic_warn, autocast_cache;
-    int8_t autocast[2], autocast_dtype[2];
+    int8_t autocast[2], autocast_dtype[2], dual_level;
 } State;
+
+/* torch.autograd.forward_ad keeps its level in a global of that module: -1 outside */
+static PyObject *forward_ad_globals, *forward_ad_level;
+
+static int8_t dual_level(void) {
+    PyObject *level = forward_ad_globals ? PyDict_GetItem(forward_ad_globals, forward_ad_level) : NULL;
+    return level != NULL && PyLong_CheckExact(level) ? (int8_t)(PyLong_AsLong(level) + 1) : 0;
+}
 
 static void read_state(State *s) {
     memset(s, 0, sizeof(*s));
@@ -85,6 +93,7 @@ static void read_state(State *s) {
     s->function_disabled = lib.function_disabled() & 0xff;
     s->grad = lib.grad_mode() & 1;
     s->inference = lib.inference_mode() & 1;
+    s->dual_level = dual_level();
     s->default_dtype = lib.default_dtype();
     void *context = lib.context();
     s->deterministic = lib.deterministic(context) & 1;
@@ -105,6 +114,14 @@ static PyObject *bind_torch(PyObject *Py_UNUSED(self), PyObject *args) {
     if (!PyArg_ParseTuple(args, "sOKK", &folder, &sample, &keys, &storage))
         return NULL;
     memset(&lib, 0, sizeof(lib));
+    if (forward_ad_globals == NULL) {
+        PyObject *module = PyImport_ImportModule("torch.autograd.forward_ad");
+        if (module == NULL)
+            return NULL;
+        forward_ad_level = PyUnicode_InternFromString("_current_level");
+        forward_ad_globals = Py_NewRef(PyModule_GetDict(module));
+        Py_DECREF(module);
+    }
     char path[4096];
     snprintf(path, sizeof path, "%s/libtorch_cpu.so", folder);
     void *cpu = dlopen(path, RTLD_NOLOAD | RTLD_NOW);

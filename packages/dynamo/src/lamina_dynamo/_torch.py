@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 # Attributes and methods of a tensor subclass are read without its __torch_function__.
 plain_tensor_access = torch._C.DisableTorchFunctionSubclass
@@ -79,11 +80,34 @@ def storage_and_start(tensor: torch.Tensor) -> tuple[int, int]:
             return 0, 0
 
 
+def in_dual_level() -> bool:
+    """Is forward-mode differentiation on? Its tangents are carried by the operators of eager."""
+    return forward_ad._current_level >= 0
+
+
+class saved_tensors_left_alone:
+    """Hooks on saved tensors (``saved_tensors_hooks``, checkpoint) see what the program saves, not what translating it
+    saves: they are taken off meanwhile.
+    """
+
+    def __enter__(self) -> None:
+        autograd = torch._C._autograd
+        self.taken: list[Any] = []
+        while (hooks := autograd._top_saved_tensors_default_hooks(True)) is not None:
+            self.taken.append(hooks)
+            autograd._pop_saved_tensors_default_hooks()
+
+    def __exit__(self, *exc: object) -> None:
+        for hooks in reversed(self.taken):
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
+
+
 def global_state() -> dict[str, Any]:
     """What results depend on besides arguments, by name."""
     state: dict[str, Any] = {
         "grad mode": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
+        "forward gradient level": forward_ad._current_level,
         "default dtype": torch.get_default_dtype(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "deterministic warn only": torch.is_deterministic_algorithms_warn_only_enabled(),

@@ -94,7 +94,7 @@ class Compiler:
     ) -> Any:
         """The entry to run, or None: run the frame in eager."""
         settings = config.get()
-        if settings.disabled or _torch.dispatch_modes() or _torch.has_user_modes():
+        if settings.disabled or _torch.dispatch_modes() or _torch.has_user_modes() or _torch.in_dual_level():
             return None
         if not isinstance(f_builtins, dict) or not _is_candidate(code, f_globals):
             _mark_skipped(code, "module is never captured", deep=_is_machinery(f_globals) or code.co_name == "<module>")
@@ -138,7 +138,7 @@ class Compiler:
                 return self._give_up(code, memory, misses, scope)
         started = time.perf_counter()
         try:
-            with _torch.random_state_kept():
+            with _torch.random_state_kept(), _torch.saved_tensors_left_alone():
                 result = self._translate(code, scope, memory, settings)
         except DynamoError:
             raise

@@ -64,6 +64,7 @@ _SKIPPED_MODULES = (
     "ssl",
     "urllib",
     "json.encoder",
+    "torch.utils.hooks",
     "numpy",
 )
 

@@ -26,6 +26,7 @@ class BodyGraph(torch.fx.Graph):
         self.outer = outer
         self.lifted: dict[torch.fx.Node, torch.fx.Node] = {}
         self.last_input: torch.fx.Node | None = None
+        self.versions: dict[torch.fx.Node, int] = {}
 
     def create_node(self, op: str, target: Any, args: Any = None, kwargs: Any = None, *rest: Any, **more: Any) -> Any:
         if op == "placeholder":
@@ -48,12 +49,19 @@ class BodyGraph(torch.fx.Graph):
         self.last_input = node
         return node
 
+    def writes_to_inputs(self) -> bool:
+        """Did the body write to a tensor from outside?"""
+        return any(node.meta["val"]._version != version for node, version in self.versions.items())
+
     def lift(self, node: torch.fx.Node) -> torch.fx.Node:
         if node.graph is self:
             return node
         found = self.lifted.get(node)
         if found is None:
-            found = self.lifted[node] = self.add_input(node.name, node.meta.get("val"))
+            value = node.meta.get("val")
+            found = self.lifted[node] = self.add_input(node.name, value)
+            if isinstance(value, torch.Tensor):
+                self.versions[found] = value._version
         return found
 
 
@@ -66,6 +74,7 @@ class Body:
         self.leaves = leaves
         self.lifted = list(graph.lifted)
         self.impure = any("impure" in n.meta for n in graph.nodes)
+        self.writes = graph.writes_to_inputs()
 
 
 def is_leaf(vt: VariableTracker) -> bool:
@@ -139,6 +148,7 @@ def translate_body(
             if fake is leaf.fake or fake.vt is not None:
                 fake = _copy(fake)
             node = graph.add_input(f"arg{len(inputs)}", fake)
+            graph.versions[node] = fake._version
             found = inputs[id(leaf)] = TensorVariable(node, fake, None, torch.Tensor)
             fake.vt = found
         return found

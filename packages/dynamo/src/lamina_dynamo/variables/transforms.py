@@ -477,6 +477,9 @@ def _checkpoint(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variable
         if torch.is_grad_enabled():
             raise GraphBreak("higher_order", reason="a reentrant checkpoint without inputs that require grad")
     body = translate_body(tx, fn, rest, kwargs)
+    if body.writes and torch.is_grad_enabled():
+        # Batch norms among them: eager moves their statistics once more when it runs the region again.
+        raise GraphBreak("higher_order", reason="a checkpointed region writes to tensors from outside, twice in eager")
     node = body_node(tx, body)
     inputs = [v.as_proxy() for v in leaves] + body.lifted
     fakes = [_plain_copy(leaf) for leaf in body.leaves]

@@ -337,7 +337,9 @@ def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, g
 
 
 @signed("native_group_norm_backward.default")
-def native_group_norm_backward(grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: Any, c: Any, *rest: Any) -> tuple:
+def native_group_norm_backward(
+    grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: Any, c: Any, *rest: Any
+) -> tuple:
     if x.device.type != "cpu":
         raise NotImplementedError
     mask = rest[-1]
