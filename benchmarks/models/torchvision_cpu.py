@@ -62,7 +62,7 @@ def roi_align(image: Tensor, rois: Tensor, scale: float, height: int, width: int
         )
         v = v * (inside_y[:, None] & inside_x[None, :])
         out.append(v.view(image.shape[1], height, n, width, n).mean((2, 4)))
-    return torch.stack(out) if out else image.new_zeros(0, image.shape[1], height, width)
+    return torch.stack(out).to(image.dtype) if out else image.new_zeros(0, image.shape[1], height, width)
 
 
 def import_torchvision():

@@ -85,3 +85,14 @@ def test_select_from_the_end_of_a_symbolic_size():
         for got, want in zip(low(x), fn(x), strict=True):
             assert got.stride() == want.stride()
             torch.testing.assert_close(got, want)
+
+
+def test_number_computed_from_a_size_that_it_equals():
+    def scaled(x):
+        n = torch.sym_int(torch.sym_float(x.shape[0]) * 1.0)
+        return x.new_zeros(n) + x
+
+    low = lp.decompose(make_fx(scaled, tracing_mode="symbolic")(torch.randn(5)))
+    assert "(None" not in low.code
+    for n in (5, 8):
+        torch.testing.assert_close(low(torch.ones(n)), torch.ones(n))

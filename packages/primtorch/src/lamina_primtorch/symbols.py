@@ -54,7 +54,7 @@ class Symbols:
     def _of(self, expr: Any) -> Any:
         rows = self.recorder.symbols
         found = rows.get(expr)
-        if found is not None:
+        if found is not None and not (expr in self.dims and self._is_computed(found)):
             return found
         if expr.is_Integer:
             return int(expr)
@@ -82,6 +82,10 @@ class Symbols:
             raise DecompositionError(f"no node of the graph computes the size {expr}")
         rows[expr] = made
         return made
+
+    def _is_computed(self, row: Row) -> bool:
+        """Whether the number was computed, perhaps from the very size that it equals: ``int(1.0 * size)``."""
+        return row.op == "call_function" and not str(row.target).startswith("aten.sym_")
 
     def _add(self, target: Any, args: tuple[Any, ...], expr: Any) -> Row:
         row = Row(target, args, {}, self.recorder.source)
