@@ -30,7 +30,6 @@ def compile_ahead(module: Any, request: dict[str, Any]) -> Any:
 def warm() -> None:
     """Import what a first compilation would import."""
     with contextlib.suppress(ImportError):
-        import triton.compiler.code_generator
         from triton.backends.nvidia import compiler  # noqa: F401
 
 
