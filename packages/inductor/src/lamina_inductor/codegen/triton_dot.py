@@ -7,6 +7,9 @@ activation, residual, scale, casts, and several results.
 
 Operands that are half precision in memory (or rounded to it) are multiplied as such, with sums in float32; float32
 operands are multiplied in float32, never in a shortened format.
+
+Where the result has too few tiles to fill a device and the sums are long, parts of each sum go to programs of their own
+(`split_parts`); a second launch adds the parts in their order and does what follows.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ..index import product
+from ..index import product, to_expr
 from ..ops import Op
 from .kernel import KernelSpec, LoopVar, Phase
 
@@ -130,74 +133,148 @@ def product_configs(batch: int, m: int, n: int, k: int, half: bool, sums: int) -
     return found
 
 
+PROGRAMS = 128  # wanted of a launch; a part of a sum is at least two of `CHUNK` long
+CHUNK = 128
+
+
+def split_parts(tiles: int, k: int) -> int:
+    """How many parts the sums of a product are split into; 1: not at all."""
+    parts = 1
+    while tiles * parts * 2 <= PROGRAMS and k // (parts * 2) >= 2 * CHUNK:
+        parts *= 2
+    return parts
+
+
+class _Writer:
+    """Writes the one or two launches of a spec. `tools`: the module ``triton_kernel``."""
+
+    def __init__(self, spec: KernelSpec, found: Products, tools: Any) -> None:
+        t = self.tools = tools
+        self.spec, self.found = spec, found
+        self.y, self.x, self.r = t.Axis("y", found.y), t.Axis("x", found.x), t.Axis("r", found.phase.loops)
+        self.z = t.Axis("z", found.batch) if found.batch else None
+        if any(a.static is None for a in (self.y, self.x, self.r, self.z) if a is not None):
+            raise t.CannotGenerate("a product with symbolic sizes")
+        self.batch = self.z.static if self.z is not None else 1
+        dtypes = {half_dtype(o, spec) for _, a, b in found.sums for o in (a, b)}
+        self.half = dtypes.pop() if len(dtypes) == 1 else None
+        m, n, k = self.y.static, self.x.static, self.r.static
+        configs = product_configs(self.batch, m, n, k, self.half is not None, len(found.sums))
+        first = configs[0]
+        tiles = self.batch * -(-m // first["YBLOCK"]) * -(-n // first["XBLOCK"])
+        chunk = -(-k // split_parts(tiles, k))
+        self.chunk = -(-chunk // CHUNK) * CHUNK
+        self.parts = -(-k // self.chunk)
+        if -(-m // 16) > 65535 or self.batch * self.parts > 65535:
+            raise t.CannotGenerate("a product with too many tiles")
+        self.unmasked = {a.name for a in (self.y, self.x) if a.static % first[f"{a.name.upper()}BLOCK"] == 0}
+        if (k if self.parts == 1 else self.chunk) % first["RBLOCK"] == 0 and k % max(self.chunk, k // self.parts) == 0:
+            self.unmasked.add("r")
+        self.configs = [c for c in configs if self._is_legal(c)]
+        self.params = t._parameters(spec)
+        self.position = spec.phases.index(found.phase)
+
+    def _is_legal(self, c: dict[str, int]) -> bool:
+        lengths = {"y": self.y.static, "x": self.x.static, "r": self.r.static if self.parts == 1 else self.chunk}
+        return all(lengths[a] % c[f"{a.upper()}BLOCK"] == 0 for a in self.unmasked)
+
+    def begin(self, batch: str) -> Any:
+        """An emitter with the lines that say where a program's tile lies; `batch`: text of its number."""
+        axes = [self.y, self.x] + ([self.z] if self.z is not None else [])
+        e = self.tools.Emitter(self.spec, axes, ["YBLOCK", "XBLOCK"], self.tools.uses_wide_index(self.spec))
+        e.index_lines(self.x, "tl.program_id(0)", "XBLOCK", 1)
+        e.index_lines(self.y, "tl.program_id(1)", "YBLOCK", 0)
+        e.write(f"zindex = {batch}" + (".to(tl.int64)" if e.wide else ""))
+        e.unmasked = {"z", *self.unmasked}
+        return e
+
+    def sums(self, e: Any, start: str, end: str) -> None:
+        """The loop over the inner range."""
+        for op, _, _ in self.found.sums:
+            e.kept[op] = e.fresh("tl.zeros([YBLOCK, XBLOCK], tl.float32)", "a")
+        e.write("rlocal = tl.arange(0, RBLOCK)")
+        e.write(f"for roffset in range({start}, {end}, RBLOCK):")
+        e.depth += 1
+        e.keep_half = self.half is not None
+        sides: list[dict[Op, str]] = [{}, {}]
+        for side, shape in ((0, "[None, :]"), (1, "[:, None]")):
+            e.enter(self.r)
+            e.write(f"rindex = (roffset + rlocal){shape}" + (".to(tl.int64)" if e.wide else ""))
+            if "r" not in e.unmasked:
+                e.write(f"rmask = rindex < {end}")
+            block = "[YBLOCK, RBLOCK]" if side == 0 else "[RBLOCK, XBLOCK]"
+            for _, *operands in self.found.sums:
+                op = operands[side]
+                if op in sides[side]:
+                    continue
+                text = e.value(op)
+                if op.name != "load" and "r" not in e.unmasked:
+                    text = f"tl.where(rmask, {text}, 0.0)"
+                if self.half is not None and op.name != "load":
+                    text = f"({text}).to({self.tools.TL_DTYPE[self.half]})"
+                sides[side][op] = e.fresh(f"tl.broadcast_to({text}, {block})")
+        e.keep_half = False
+        for op, a, b in self.found.sums:
+            name = e.kept[op]
+            e.write(f"{name} = lm.dot({sides[0][a]}, {sides[1][b]}, {name})")
+        e.depth -= 1
+        e.mapping = {k: v for k, v in e.mapping.items() if k not in self.r.mapping}
+
+    def phases(self, e: Any, phases: Any) -> None:
+        for p in phases:
+            e.enter(None)
+            e.body(p, "once")
+
+    def launch(self, name: str, params: list, constexprs: list[str], programs: int, e: Any) -> tuple[Any, str]:
+        """(launch, its text)."""
+        grid = [(self.x.size, "XBLOCK"), (self.y.size, "YBLOCK")]
+        if programs > 1:
+            grid.append((to_expr(programs), ""))
+        text = self.tools._function(name, params, constexprs, e.lines)
+        return self.tools.Launch(name, params, constexprs, grid, e.checks), text
+
+    def write(self) -> Any:
+        """The `TritonKernel`."""
+        t, spec = self.tools, self.spec
+        blocks = ["XBLOCK", "YBLOCK", "RBLOCK"]
+        if self.parts == 1:
+            e = self.begin("tl.program_id(2)")
+            self.phases(e, spec.phases[: self.position])
+            self.sums(e, "0", str(self.r.static))
+            self.phases(e, spec.phases[self.position + 1 :])
+            launch, text = self.launch(spec.name, self.params, blocks, self.batch, e)
+            return t.TritonKernel(spec, "dot", text, [launch], self.configs)
+        numel = self.y.static * self.x.static
+        spaces = [t.Workspace(f"ws{k}", torch.float32, to_expr(self.batch * self.parts * numel))
+                  for k in range(len(self.found.sums))]  # fmt: skip
+        params = [*self.params, *(t.Parameter(w.name, t.POINTER[w.dtype], "workspace") for w in spaces)]
+        e = self.begin(f"tl.program_id(2) // {self.parts}")
+        e.write(f"first = (tl.program_id(2) % {self.parts}) * {self.chunk}")
+        e.write(f"last = tl.minimum(first + {self.chunk}, {self.r.static})")
+        self.sums(e, "first", "last")
+        where = f"{{part}} * {numel} + yindex * {self.x.static} + xindex"
+        cond = e.mask(frozenset({"x", "y"}))
+        for w, (op, _, _) in zip(spaces, self.found.sums, strict=True):
+            at = where.format(part="tl.program_id(2)" + (".to(tl.int64)" if e.wide else ""))
+            e.write(f"tl.store({w.name} + {at}, {e.kept[op]}" + (f", {cond})" if cond else ")"))
+        one, first = self.launch(f"{spec.name}_parts", params, blocks, self.batch * self.parts, e)
+        f = self.begin("tl.program_id(2)")
+        self.phases(f, spec.phases[: self.position])
+        for w, (op, _, _) in zip(spaces, self.found.sums, strict=True):
+            name = f.kept[op] = f.fresh("tl.zeros([YBLOCK, XBLOCK], tl.float32)", "a")
+            f.write(f"for part in range(0, {self.parts}):")
+            at = where.format(part=f"(zindex * {self.parts} + part)")
+            f.write(f"    {name} = {name} + tl.load({w.name} + {at}" + (f", {cond}, other=0)" if cond else ")"))
+        self.phases(f, spec.phases[self.position + 1 :])
+        two, second = self.launch(f"{spec.name}_whole", params, blocks[:2], self.batch, f)
+        ending = {k: v for k, v in self.configs[0].items() if k in ("XBLOCK", "YBLOCK")}
+        configs = [{**c, "second": {**ending, "num_warps": 4}} for c in self.configs]
+        return t.TritonKernel(spec, "dot", first + "\n\n" + second, [one, two], configs, spaces)
+
+
 def write_products(spec: KernelSpec, found: Products, tools: Any) -> Any:
     """The `TritonKernel` of a spec. `tools`: the module ``triton_kernel``."""
-    t = tools
-    y, x, r = t.Axis("y", found.y), t.Axis("x", found.x), t.Axis("r", found.phase.loops)
-    z = t.Axis("z", found.batch) if found.batch else None
-    params = t._parameters(spec)
-    axes = [y, x] + ([z] if z is not None else [])
-    if any(a.static is None for a in axes):
-        raise t.CannotGenerate("a product with symbolic sizes")
-    batch = z.static if z is not None else 1
-    if -(-y.static // 16) > 65535 or batch > 65535:
-        raise t.CannotGenerate("a product with too many tiles")
-    e = t.Emitter(spec, axes, ["YBLOCK", "XBLOCK"], t.uses_wide_index(spec))
-    dtypes = {half_dtype(o, spec) for _, a, b in found.sums for o in (a, b)}
-    half = dtypes.pop() if len(dtypes) == 1 else None
-    configs = product_configs(batch, y.static, x.static, r.static, half is not None, len(found.sums))
-    e.index_lines(x, "tl.program_id(0)", "XBLOCK", 1)
-    e.index_lines(y, "tl.program_id(1)", "YBLOCK", 0)
-    if z is not None:
-        e.write("zindex = tl.program_id(2)" + (".to(tl.int64)" if e.wide else ""))
-        e.unmasked.add("z")
-    for axis, block in ((x, "XBLOCK"), (y, "YBLOCK"), (r, "RBLOCK")):
-        if all(axis.static % c[block] == 0 for c in configs[:1]):
-            e.unmasked.add(axis.name)
-    position = spec.phases.index(found.phase)
-    for p in spec.phases[:position]:
-        e.enter(None)
-        e.body(p, "once")
-    for op, _, _ in found.sums:
-        e.kept[op] = f"a{e.counter}"
-        e.counter += 1
-        e.write(f"{e.kept[op]} = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
-    e.write("rlocal = tl.arange(0, RBLOCK)")
-    e.write(f"for roffset in range(0, {r.static}, RBLOCK):")
-    e.depth += 1
-    e.keep_half = half is not None
-    sides: list[dict[Op, str]] = [{}, {}]
-    for side, shape in ((0, "[None, :]"), (1, "[:, None]")):
-        e.enter(r)
-        e.write(f"rindex = (roffset + rlocal){shape}" + (".to(tl.int64)" if e.wide else ""))
-        if "r" not in e.unmasked:
-            e.write(f"rmask = rindex < {r.static}")
-        block = "[YBLOCK, RBLOCK]" if side == 0 else "[RBLOCK, XBLOCK]"
-        for _, *operands in found.sums:
-            op = operands[side]
-            if op in sides[side]:
-                continue
-            text = e.value(op)
-            if op.name != "load" and "r" not in e.unmasked:
-                text = f"tl.where(rmask, {text}, 0.0)"
-            if half is not None and op.name != "load":
-                text = f"({text}).to({t.TL_DTYPE[half]})"
-            sides[side][op] = e.fresh(f"tl.broadcast_to({text}, {block})")
-    e.keep_half = False
-    for op, a, b in found.sums:
-        name = e.kept[op]
-        e.write(f"{name} = lm.dot({sides[0][a]}, {sides[1][b]}, {name})")
-    e.depth -= 1
-    e.mapping = {k: v for k, v in e.mapping.items() if k not in r.mapping}
-    for p in spec.phases[position + 1 :]:
-        e.enter(None)
-        e.body(p, "once")
-    names = ["XBLOCK", "YBLOCK", "RBLOCK"]
-    grid = [(x.size, "XBLOCK"), (y.size, "YBLOCK")] + ([(z.size, "")] if z is not None else [])
-    launch = t.Launch(spec.name, params, names, grid, e.checks)
-    legal = [c for c in configs if all(a.name not in e.unmasked or a.static % c[f"{a.name.upper()}BLOCK"] == 0
-                                       for a in (x, y, r))]  # fmt: skip
-    return t.TritonKernel(spec, "dot", t._function(spec.name, params, names, e.lines), [launch], legal)
+    return _Writer(spec, found, tools).write()
 
 
 __all__ = ["Products", "find_products", "product_configs", "write_products"]
