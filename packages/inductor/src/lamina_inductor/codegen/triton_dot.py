@@ -6,7 +6,9 @@ batches, one program each. What surrounds the reductions is computed on the tile
 activation, residual, scale, casts, and several results.
 
 Operands that are half precision in memory (or rounded to it) are multiplied as such, with sums in float32; float32
-operands are multiplied in float32, never in a shortened format.
+operands are multiplied in float32, never in a shortened format. Matrix units do not do that: small products of float32
+are multiplied and added element by element in blocks ``[y, x, r]``, which needs no exchange of operands between threads
+(`MOST_LANES`).
 
 Where the result has too few tiles to fill a device and the sums are long, parts of each sum go to programs of their own
 (`split_parts`); a second launch adds the parts in their order and does what follows.
@@ -135,6 +137,8 @@ def product_configs(batch: int, m: int, n: int, k: int, half: bool, sums: int) -
 
 PROGRAMS = 128  # wanted of a launch; a part of a sum is at least two of `CHUNK` long
 CHUNK = 128
+MOST_LANES = 1 << 23
+"""Largest m*n*k of float32 products that are added element by element."""
 
 
 def split_parts(tiles: int, k: int) -> int:
@@ -159,7 +163,11 @@ class _Writer:
         dtypes = {half_dtype(o, spec) for _, a, b in found.sums for o in (a, b)}
         self.half = dtypes.pop() if len(dtypes) == 1 else None
         m, n, k = self.y.static, self.x.static, self.r.static
-        configs = product_configs(self.batch, m, n, k, self.half is not None, len(found.sums))
+        self.lanes = self.half is None and self.batch * m * n * k <= MOST_LANES
+        if self.lanes:
+            configs = lane_configs(self.batch, m, n, k)
+        else:
+            configs = product_configs(self.batch, m, n, k, self.half is not None, len(found.sums))
         first = configs[0]
         tiles = self.batch * -(-m // first["YBLOCK"]) * -(-n // first["XBLOCK"])
         chunk = -(-k // split_parts(tiles, k))
@@ -190,6 +198,8 @@ class _Writer:
 
     def sums(self, e: Any, start: str, end: str) -> None:
         """The loop over the inner range."""
+        if self.lanes:
+            return self.lane_sums(e, start, end)
         for op, _, _ in self.found.sums:
             e.kept[op] = e.fresh("tl.zeros([YBLOCK, XBLOCK], tl.float32)", "a")
         e.write("rlocal = tl.arange(0, RBLOCK)")
@@ -219,6 +229,39 @@ class _Writer:
             e.write(f"{name} = lm.dot({sides[0][a]}, {sides[1][b]}, {name})")
         e.depth -= 1
         e.mapping = {k: v for k, v in e.mapping.items() if k not in self.r.mapping}
+
+    def lane_sums(self, e: Any, start: str, end: str) -> None:
+        """The same, element by element."""
+        for op, _, _ in self.found.sums:
+            e.kept[op] = e.fresh("tl.zeros([YBLOCK, XBLOCK, RBLOCK], tl.float32)", "a")
+        for a in ("y", "x"):
+            e.write(f"{a}line = {a}index[:, :, None]")
+            e.write(f"{a}linemask = {a}mask[:, :, None]")
+        e.write("rlocal = tl.arange(0, RBLOCK)[None, None, :]")
+        e.write(f"for roffset in range({start}, {end}, RBLOCK):")
+        e.depth += 1
+        e.write("rline = roffset + rlocal" + (".to(tl.int64)" if e.wide else ""))
+        if "r" not in e.unmasked:
+            e.write(f"rlinemask = rline < {end}")
+        e.names.update({f"{a}index": f"{a}line" for a in "yxr"})
+        e.mask_names = {a: f"{a}linemask" for a in "yxr"}
+        e.enter(self.r)
+        texts: dict[Op, str] = {}
+        for op, *operands in self.found.sums:
+            for o in operands:
+                if o not in texts:
+                    text = e.value(o)
+                    plain = o.name == "load" or "r" in e.unmasked
+                    texts[o] = text if plain else e.fresh(f"tl.where(rlinemask, {text}, 0.0)")
+            name = e.kept[op]
+            e.write(f"{name} = {name} + {texts[operands[0]]} * {texts[operands[1]]}")
+        for a in "yxr":
+            del e.names[f"{a}index"]
+        e.mask_names = {}
+        e.depth -= 1
+        e.mapping = {k: v for k, v in e.mapping.items() if k not in self.r.mapping}
+        for op, _, _ in self.found.sums:
+            e.kept[op] = e.fresh(f"tl.sum({e.kept[op]}, 2)", "a")
 
     def phases(self, e: Any, phases: Any) -> None:
         for p in phases:
@@ -270,6 +313,22 @@ class _Writer:
         ending = {k: v for k, v in self.configs[0].items() if k in ("XBLOCK", "YBLOCK")}
         configs = [{**c, "second": {**ending, "num_warps": 4}} for c in self.configs]
         return t.TritonKernel(spec, "dot", first + "\n\n" + second, [one, two], configs, spaces)
+
+
+def lane_configs(batch: int, m: int, n: int, k: int) -> list[dict[str, int]]:
+    """Blocks of products that are added element by element: about 64 products a thread and step."""
+    r = max(16, min(256, 1 << (k - 1).bit_length()))
+    found = []
+    for elements, warps in ((8192, 4), (4096, 4), (8192, 8), (16384, 8)):
+        x = y = 2
+        while y * x * r < elements:
+            x, y = (x * 2, y) if x <= y else (x, y * 2)
+        while batch * -(-m // y) * -(-n // x) < 64 and y * x > 8:
+            x, y = (x // 2, y) if x > y else (x, y // 2)
+        c = {"XBLOCK": x, "YBLOCK": y, "RBLOCK": r, "num_warps": warps, "num_stages": 2}
+        if c not in found:
+            found.append(c)
+    return found
 
 
 def write_products(spec: KernelSpec, found: Products, tools: Any) -> Any:

@@ -33,7 +33,7 @@ from ..ops import MULTI_RESULT, Op, compute_dtype
 from . import triton_dot, triton_ops
 from .kernel import KernelSpec, LoopVar, Phase, elements_touched
 from .softmax_stats import merge_softmax_stats
-from .triton_ops import COMBINE, NEUTRAL, POINTER, ROWS, TL_DTYPE, literal
+from .triton_ops import COMBINE, NEUTRAL, POINTER, QUICK_ROWS, ROWS, TL_DTYPE, literal
 
 PERSISTENT_LIMIT = 8192  # elements of the inner range that are still kept in registers
 MULTIPROCESSORS = 132  # assumed when choosing how finely to split; only speed depends on it
@@ -162,6 +162,9 @@ class Emitter:
         self.unmasked: set[str] = set()
         self.loaded: dict[tuple, str] = {}
         self.pending: dict[Op, list[str]] = {}  # values of running softmaxes that are not yet added
+        written = [b.dtype for b in spec.arguments if b.role != "in" and b.dtype.is_floating_point]
+        self.mask_names: dict[str, str] = {}  # of axes whose index has another shape for the moment
+        self.quick = bool(written) and all(d in (torch.float16, torch.bfloat16) for d in written)
         self.keep_half = False  # half-precision values are wanted as they lie in memory
         self.step: str | None = None  # one over the number of this step, in loops where that is a scalar
 
@@ -192,7 +195,7 @@ class Emitter:
         return print_index(e, self.names), deps
 
     def mask(self, deps: frozenset[str], extra: str | None = None) -> str | None:
-        parts = [f"{a}mask" for a in sorted(deps) if a not in self.unmasked]
+        parts = [self.mask_names.get(a, f"{a}mask") for a in sorted(deps) if a not in self.unmasked]
         if extra is not None:
             parts.append(extra)
         return " & ".join(parts) if parts else None
@@ -253,7 +256,8 @@ class Emitter:
             base = self.value(op.args[0])
             text = f"{base}_{op.args[1]}"
         else:
-            row = ROWS.get(name)
+            row = QUICK_ROWS.get(name) if self.quick and op.dtype == torch.float32 else None
+            row = row or ROWS.get(name)
             if row is None:
                 raise CannotGenerate(f"no Triton expression for the op {name}")
             text = self.fresh(row(op, *[self.value(o) for o in op.operands()]))
@@ -757,6 +761,9 @@ def _pointwise(spec: KernelSpec) -> TritonKernel:
     return TritonKernel(spec, "tiled", _function(spec.name, params, names, e.lines), [launch], configs)
 
 
+HEAVY = 100  # ops of a body
+
+
 def pointwise_configs(spec: KernelSpec, n: int | None) -> list[dict[str, int]]:
     """Candidate block sizes: about 16 bytes a thread and access, several accesses a thread for large sizes."""
     widest = max((b.dtype.itemsize for b in spec.arguments), default=4)
@@ -764,6 +771,8 @@ def pointwise_configs(spec: KernelSpec, n: int | None) -> list[dict[str, int]]:
         small = max(32, min(256, next_power(n)))
         return [{"XBLOCK": small, "num_warps": max(1, min(4, small // 64))}, {"XBLOCK": 512, "num_warps": 4}]
     first = 1024 if widest >= 4 else 2048
+    if sum(1 for _ in spec.ops()) > HEAVY:  # many live values: small programs fill the device better
+        return [{"XBLOCK": first // 4, "num_warps": 2}, {"XBLOCK": first // 2, "num_warps": 4}]
     return [
         {"XBLOCK": first, "num_warps": 8},
         {"XBLOCK": first, "num_warps": 4},
@@ -971,6 +980,11 @@ def looped_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, 
             {"XBLOCK": 1, "RBLOCK": min(length, first), "num_warps": 8},
             {"XBLOCK": 1, "RBLOCK": min(length, 4096), "num_warps": 8},
             {"XBLOCK": 1, "RBLOCK": min(length, 8192), "num_warps": 16},
+        ]
+    if max(sum(op.name == "reduction" for op in p.ops) for p in spec.phases if p.loops) >= 3:
+        return [
+            {"XBLOCK": 64, "RBLOCK": min(length, 16), "num_warps": 4},
+            {"XBLOCK": 32, "RBLOCK": min(length, 32), "num_warps": 4},
         ]
     return [
         {"XBLOCK": 64, "RBLOCK": min(length, 32), "num_warps": 8},

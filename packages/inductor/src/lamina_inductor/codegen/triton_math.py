@@ -156,6 +156,25 @@ def logistic(x):
     return one / (one + exp(-x))
 
 
+# In kernels whose results are rounded to half precision: the hardware's exponential and division (2 ulp of float32).
+
+
+@triton.jit
+def quick_logistic(x):
+    one = tl.full(x.shape, 1.0, x.dtype)
+    return one / (one + tl.exp(-x))
+
+
+@triton.jit
+def quick_exp(x):
+    return tl.exp(x)
+
+
+@triton.jit
+def quick_div(a, b):
+    return a / b
+
+
 @triton.jit
 def reciprocal(x):
     return div(tl.full(x.shape, 1.0, x.dtype), x)

@@ -151,6 +151,13 @@ for _name in (
     ROWS[_name] = _float_function(_name)
 ROWS["bessel_j0"], ROWS["bessel_j1"] = _float_function("j0"), _float_function("j1")
 
+# the same in float32, where results are rounded to half precision anyway
+QUICK_ROWS: dict[str, Row] = {
+    "truediv": lambda op, a, b: f"lm.quick_div({a}, {b})",
+    "sigmoid": lambda op, x: f"lm.quick_logistic({x})",
+    "exp": lambda op, x: f"lm.quick_exp({x})",
+}
+
 # reduction kind -> (combine function of triton_math, neutral element by dtype)
 COMBINE = {
     "sum": "plus", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "either", "all": "both",

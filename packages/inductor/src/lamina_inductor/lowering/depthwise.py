@@ -87,7 +87,11 @@ def _masked(b: Builder, conditions: Sequence[Op | None], load: Any) -> Op:
     condition = known[0]
     for c in known[1:]:
         condition = b.logical_and(condition, c)
-    return b.masked(condition, load, 0)
+    before, b.mask = b.mask, condition  # a load yields 0 where its mask is false
+    try:
+        return load()
+    finally:
+        b.mask = before
 
 
 def _taps_outside(g: Any, win: Window, weight: TensorValue) -> TensorValue:

@@ -19,7 +19,7 @@ from ..ir.loops import Builder, Index
 from ..ir.tensor import TensorValue, is_tensor_value
 from ..ops import Op
 
-MOST_WORK = {torch.float32: 1 << 22, torch.bfloat16: 1 << 24, torch.float16: 1 << 24}
+MOST_WORK = {torch.float32: 1 << 22, torch.bfloat16: 1 << 25, torch.float16: 1 << 25}
 """Largest m*n*k (of all batches together) by dtype; above it a library's kernel is the faster one."""
 
 _LONGEST_SUM = 4096
