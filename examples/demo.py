@@ -41,8 +41,10 @@ class Run:
     first_call: float = 0.0
     score: float = 0.0
     errors: list[tuple[float, float]] = field(default_factory=list)  # of gradients against float64: eager's, this run's
-    stages: Counter = field(default_factory=Counter)
+    seen: list[Any] = field(default_factory=list)  # what the stages reported during the first call
+    stages: dict[str, float] = field(default_factory=dict)  # seconds of the first call by stage
     counts: Counter = field(default_factory=Counter)
+    recompiles: list[str] = field(default_factory=list)
 
     @property
     def ms(self) -> float:
@@ -50,23 +52,32 @@ class Run:
         steady = sorted(self.step_ms[3:] or self.step_ms)
         return steady[len(steady) // 2]
 
+    def add_step(self, seconds: float) -> None:
+        """Note how long a step took; the first one also by stage."""
+        if not self.step_ms:
+            self.first_call = seconds
+            self.stages = events.own_seconds(self.seen)
+            self.seen.clear()
+        self.step_ms.append(seconds * 1e3)
+
 
 def collect(run: Run) -> Callable[[Any], None]:
     """Return a listener that adds up what the stages report."""
 
     def listen(event: Any) -> None:
-        name = str(event.name).replace("_", " ")
+        name = str(event.name)
+        if not run.step_ms:
+            run.seen.append(event)
         if isinstance(event, events.Event):
-            if event.seconds:
-                run.stages[name] += event.seconds
             if name == "fallback":
                 run.counts["fallbacks to eager"] += 1
         elif name == "frame compiled":
             run.counts["graphs"] += len(event.payload["graphs"])
             run.counts["guards"] += len(event.payload["guards"])
-            run.stages["capture and all below"] += event.seconds
-        elif name in ("graph break", "recompile", "cache hit", "kernel"):
+        elif name in ("graph break", "recompile", "cache hit", "cache miss", "kernel"):
             run.counts[name] += 1
+            if name == "recompile":
+                run.recompiles.append(str(event.payload["reason"]).partition("\n")[0])
 
     return listen
 
@@ -145,9 +156,7 @@ def train_images(name: str, wrap: Callable[[nn.Module], Any], args: argparse.Nam
             optimizer.step()
             run.losses.append(float(loss.detach()))
             seconds = time.perf_counter() - start
-            if not run.step_ms:
-                run.first_call = seconds
-            run.step_ms.append(seconds * 1e3)
+            run.add_step(seconds)
             if name != "eager" and len(run.losses) in (1, total):
                 pick = pick.clone()
                 run.errors.append(gradient_errors(
@@ -198,9 +207,7 @@ def train_text(name: str, wrap: Callable[[nn.Module], Any], args: argparse.Names
         optimizer.step()
         run.losses.append(float(loss.detach()))
         seconds = time.perf_counter() - start
-        if not run.step_ms:
-            run.first_call = seconds
-        run.step_ms.append(seconds * 1e3)
+        run.add_step(seconds)
         if name != "eager" and step in (0, args.text_steps - 1):
             run.errors.append(gradient_errors(
                 model, net, lambda way, _, rows=rows: F.cross_entropy(way(rows[:, :-1]).flatten(0, 1),
@@ -242,15 +249,15 @@ def report(runs: list[Run], score: str) -> str:
     rows.append(["ms a step", *(f"{r.ms:.2f}" for r in runs)])
     rows.append(["speed-up", *(f"{eager.ms / r.ms:.2f}x" for r in runs)])
     rows.append(["first call, s", *(f"{r.first_call:.2f}" for r in runs)])
-    stages = list(dict.fromkeys(s for r in runs for s in r.stages))
-    for stage in stages:
-        rows.append([f"  of it {stage}, s", *(f"{r.stages[stage]:.2f}" if r.stages else "" for r in runs)])
+    for stage in runs[1].stages:
+        rows.append([f"  of it {stage}", *(f"{r.stages[stage]:.2f}" if r.stages else "" for r in runs)])
+    rest = [f"{r.first_call - sum(r.stages.values()):.2f}" if r.stages else "" for r in runs]
+    rows.append(["  of it the step itself and the rest", *rest])
     for label, key in (("graphs", "graphs"), ("graph breaks", "graph break"), ("recompiles", "recompile"),
-                       ("guards", "guards"), ("kernels", "kernel"), ("cache hits", "cache hit"),
-                       ("fallbacks to eager", "fallbacks to eager")):
-        if any(r.counts[key] for r in runs) or key in ("graphs", "graph break"):
-            rows.append([label, *(str(r.counts[key]) if r.name == "lamina" else "" for r in runs)])
-    return table(rows)
+                       ("guards", "guards"), ("kernels", "kernel"), ("compiled units: from the cache", "cache hit"),
+                       ("compiled units: built now", "cache miss"), ("fallbacks to eager", "fallbacks to eager")):
+        rows.append([label, *(str(r.counts[key]) if r.name == "lamina" else "" for r in runs)])
+    return "\n".join([table(rows), *(f"recompiled: {why}" for why in runs[1].recompiles)])
 
 
 def save_plot(parts: dict[str, list[Run]], path: pathlib.Path) -> None:
@@ -308,6 +315,8 @@ def images_part(args: argparse.Namespace, backend: str, device: torch.device) ->
             train_images(name, wrap, args, data, run)
         runs.append(run)
     print(report(runs, "test accuracy"))
+    print("The losses part after some steps: rounding, magnified by ReLU and max pooling, in eager as well.\n"
+          "The gradients of one step against float64 are the fair comparison (docs/decisions/0004-equality.md).")
     return runs
 
 

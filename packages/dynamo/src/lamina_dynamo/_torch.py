@@ -304,6 +304,12 @@ def shape_env_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     class SizeEnv(ShapeEnv):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            # What it warns of (a size that depends on data) is a graph break with a reason here, or nothing at all.
+            self.log = logging.getLogger("lamina_dynamo.sizes")
+            self.log.setLevel(logging.ERROR)
+
         def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> Any:
             return super()._get_stack_summary(False, framework_loc or "lamina")
 

@@ -69,3 +69,26 @@ def test_attribute_hooks_are_no_frames_of_their_own(frames):
         compiled = lamina_dynamo.optimize("eager")(fn)
         assert torch.equal(compiled(torch.ones(2), Settings()), torch.ones(2) + 12)
     assert not {"__getattribute__", "__getattr__"} & set(frames)
+
+
+@pytest.mark.parametrize("wants_grad", [False, True])
+def test_backward_hooks_of_modules_are_set_up_by_eager(frames, wants_grad):
+    net, seen = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), []
+    net[0].register_full_backward_hook(lambda module, inward, outward: seen.append(outward[0].clone()))
+    x = torch.randn(3, 4, requires_grad=wants_grad)
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of hooks whose inputs want no gradient
+        lamina_dynamo.optimize(backend)(net)(x).sum().backward()
+        got = [p.grad.clone() for p in net.parameters()]
+        net.zero_grad()
+        net(x).sum().backward()
+    torch.testing.assert_close(got, [p.grad for p in net.parameters()])
+    torch.testing.assert_close(seen[0], seen[1])
+    assert not any("Hook" in str(n.target) for gm in graphs for n in gm.graph.nodes)
+    assert "_apply_on_tensors" not in frames
