@@ -64,6 +64,12 @@ def test_blocks_divide_sizes_that_are_not_masked(kernels):
                     assert all(int(size) % c[block] == 0 for c in candidates(kernel))
 
 
+def test_rewritten_kernels_are_found_in_their_program():
+    found = kernels_of("log_softmax", "long_softmax", "many_rows")
+    assert any(kernel.spec.key() != key for key, kernel in found.items())
+    assert all(kernel.program_key == key for key, kernel in found.items())
+
+
 def test_the_fastest_is_chosen_and_kept(kernels, tmp_path):
     key, kernel = next((k, v) for k, v in kernels.items() if len(candidates(v)) > 2)
     best = candidates(kernel)[-1]

@@ -138,6 +138,7 @@ PROGRAMS = {
     "column_variance": ("split", [_normal(1030, 70)], _one((aten.var.correction, [0]))),
     "split_variance": ("split", [_normal(3, 30001)], _one((aten.var.correction, [1]))),
     "log_softmax": ("looped", [_normal(3, 70003)], _log_softmax),
+    "many_rows": ("looped", [_normal(300, 9000)], _softmax),
     "floor_division": ("pointwise", [_whole(-50, 50, 99), _whole(1, 9, 99)], _one((aten.floor_divide.default,))),
     "wraps": ("pointwise", [_whole(-100, 100, 77, dtype=torch.int8), _whole(-100, 100, 77, dtype=torch.int8)],
               _one((aten.mul.Tensor,))),

@@ -235,7 +235,7 @@ class DeviceMeasure:
 
     def _buffers(self, kernel: TritonKernel) -> dict[str, torch.Tensor]:
         call = next(
-            s for s in self.program.steps if isinstance(s, KernelCall) and s.kernel.key() == kernel.spec.key()
+            s for s in self.program.steps if isinstance(s, KernelCall) and s.kernel.key() == kernel.program_key
         )
         named: dict[str, torch.Tensor] = {}
         for name, parameter in zip(call.args, kernel.spec.arguments, strict=True):

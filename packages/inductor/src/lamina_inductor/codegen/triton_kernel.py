@@ -84,6 +84,7 @@ class TritonKernel:
     launches: list[Launch]
     configs: list[dict[str, int]]
     workspaces: list[Workspace] = field(default_factory=list)
+    program_key: str = ""  # key of the spec that the program calls; `spec` may be a rewritten one
 
 
 # ------------------------------------------------------------------------------------------------ axes
@@ -668,6 +669,12 @@ def inner_contiguous(spec: KernelSpec) -> bool:
 
 def generate(spec: KernelSpec) -> TritonKernel:
     """Triton source and launch description of `spec`. Raises CannotGenerate with the reason."""
+    kernel = _generate(spec)
+    kernel.program_key = spec.key()
+    return kernel
+
+
+def _generate(spec: KernelSpec) -> TritonKernel:
     for b in spec.buffers:
         if b.dtype not in TL_DTYPE:
             raise CannotGenerate(f"Triton has no {b.dtype}")

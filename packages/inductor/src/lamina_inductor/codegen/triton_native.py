@@ -375,7 +375,7 @@ def aligned_buffers(program: GraphProgram, kernel: TritonKernel) -> set[str]:
     """
     safe = {p.name for p in kernel.launches[0].params if p.kind == "buffer"}
     for step in program.steps:
-        if isinstance(step, KernelCall) and step.kernel.key() == kernel.spec.key():
+        if isinstance(step, KernelCall) and step.kernel.key() == kernel.program_key:
             for arg, parameter in zip(step.args, kernel.spec.arguments):
                 d = program.buffers[arg]
                 offset = d.layout.offset

@@ -21,7 +21,7 @@ from typing import Any
 from .. import config
 from ..errors import TargetError
 
-MAX_WORKERS = 12
+MAX_WORKERS = 16
 
 
 class Worker:
