@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -276,3 +278,32 @@ def test_iterators_of_the_caller_are_advanced():
         assert list(it) == list(other)
     with pytest.raises(StopIteration):
         compiled(torch.ones(2), iter([1]))
+
+
+SERIAL = itertools.count(3, 2)
+
+
+def test_counters_of_the_program():
+    def fn(x):
+        return x * next(SERIAL) + next(SERIAL), SERIAL
+
+    lamina_dynamo.reset()
+    compiled = lamina_dynamo.optimize("eager", fullgraph=True)(fn)
+    for start in (3, 7, 11, 15):
+        value, same = compiled(torch.ones(2))
+        assert value.tolist() == [start + start + 2] * 2 and same is SERIAL
+    assert next(SERIAL) == 19
+    assert lamina_dynamo.counters()["compiled"] == 2
+    halves = itertools.count(0.5)
+    assert lamina_dynamo.optimize("eager")(lambda x: x * next(halves))(torch.ones(1)).item() == 0.5
+
+
+def test_extremes_of_sizes_that_only_the_run_knows():
+    def fn(x):
+        kept = x[x > 0]
+        return x.new_zeros(min(kept.numel(), 3)), x.new_ones(max(2, kept.numel()))
+
+    compiled = lamina_dynamo.optimize("eager", fullgraph=True)(fn)
+    for n in (1, 3, 5):
+        x = torch.tensor([1.0] * n + [-1.0] * 2)
+        assert [tuple(t.shape) for t in compiled(x)] == [(min(n, 3),), (max(2, n),)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from types import CodeType
 from typing import Any
 
@@ -303,7 +304,7 @@ class Translation:
             graphs,
             self.breaks,
             True,
-            self.is_continued(output),
+            self.is_continued(output, tuple(chain)),
             record.message,
             given=cg.given,
             instructions=output.count,
@@ -312,8 +313,11 @@ class Translation:
             output=output,
         )
 
-    def is_continued(self, output: OutputGraph) -> bool:
-        return not output.op_count and resume_info(self.code) is not None
+    def is_continued(self, output: OutputGraph, chain: tuple[Any, ...] = ()) -> bool:
+        """No graph is cut: nothing was captured before the break, and eager was at work already."""
+        if output.op_count:
+            return False
+        return resume_info(self.code) is not None or bool(chain) and all(map(_passes_on, chain)) and _eager_at_work()
 
     def worth_breaking(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> bool:
         """Nothing was captured before the break: is there something to capture after it?"""
@@ -402,6 +406,22 @@ class Translation:
         if output.sets_state:
             fn = state_restoring(fn)
         return [gm], [fn], cg.graph_call(disabled(fn), output.inputs)
+
+
+def _passes_on(tx: Translator) -> bool:
+    """Is it the machinery of module calls, which returns what the call in it gives?"""
+    following = tx.instructions[tx.current_instruction.index + 1]
+    return following.opname == "RETURN_VALUE" and tx.f_globals.get("__name__") == "torch.nn.modules.module"
+
+
+def _eager_at_work() -> bool:
+    """Whether the frame was called by a captured one: in an instruction that runs in eager, then."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if any(name.startswith("__lamina_") for name in frame.f_code.co_varnames):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def state_restoring(fn: Any) -> Any:

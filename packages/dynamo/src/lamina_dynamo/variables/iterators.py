@@ -613,7 +613,7 @@ class OutsideIterator(IteratorVariable):
     filter,
     zip,
     enumerate,
-    *{t for t in vars(itertools).values() if isinstance(t, type)},
+    *{t for t in vars(itertools).values() if isinstance(t, type) and t is not itertools.count},
 )
 def wrap_iterator(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:

@@ -112,6 +112,13 @@ class SymNumberVariable(VariableTracker):
             return abs(other.value) >= _LARGE_FACTOR  # type: ignore[attr-defined]
         return reflected or not 0 <= other.value <= (_LARGE_SHIFT if op is operator.lshift else _LARGE_EXPONENT)  # type: ignore[attr-defined]
 
+    def pick_extreme(self, tx: Any, name: str, a: VariableTracker, b: VariableTracker) -> VariableTracker | None:
+        """``min(a, b)`` or ``max(a, b)`` of ints of which only the run knows one; None: comparing them decides."""
+        if not (_is_int(a) and _is_int(b)) or not (_only_run_knows(a) or _only_run_knows(b)):
+            return None
+        pick = torch.sym_min if name == "min" else torch.sym_max
+        return _result(tx, tx.output.create_call("call_function", pick, [a, b]))
+
     def unary_op(self, tx: Any, op: Callable[..., Any]) -> VariableTracker:
         if op is operator.pos:
             return self
@@ -130,6 +137,14 @@ class SymNumberVariable(VariableTracker):
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.graph_output(self.as_proxy())
+
+
+def _is_int(vt: VariableTracker) -> bool:
+    return isinstance(vt, (SymNumberVariable, ConstantVariable)) and vt.python_type() is int
+
+
+def _only_run_knows(vt: VariableTracker) -> bool:
+    return isinstance(vt, SymNumberVariable) and not vt.fake.node.has_hint()
 
 
 def _result(tx: Any, vt: VariableTracker, operands: Any = ()) -> VariableTracker:

@@ -8,6 +8,8 @@ and it is really advanced when the region ends.
 from __future__ import annotations
 
 import gc
+import itertools
+import operator
 import types
 from typing import Any
 
@@ -16,7 +18,8 @@ from ..resume import generator_entry
 from ..source import AttrSource, ItemSource, PythonSource
 from .base import VariableTracker
 from .builder import wrap_lazy, wraps_type
-from .iterators import IteratorVariable, OutsideIterator, stop
+from .iterators import IteratorVariable, OutsideIterator, stop, wrap_iterator
+from .operators import binary
 
 
 def upcoming(iterator: Any) -> Any:
@@ -109,6 +112,58 @@ def wrap_upcoming(tx: Any, value: Any, source: Any) -> VariableTracker:
         return UpcomingIterator(value, source)
     except RuntimeError:  # of a dict or set that changed size
         return OutsideIterator(value, source)
+
+
+def _count_start(iterator: Any) -> Any:
+    return _count_parts(iterator)[0]
+
+
+def _count_step(iterator: Any) -> Any:
+    return _count_parts(iterator)[1]
+
+
+def _count_parts(iterator: Any) -> tuple[int, ...]:
+    """(next number, step) of `itertools.count`, which has no other way to say it that leaves it alone."""
+    numbers = repr(iterator).removeprefix("count(").removesuffix(")").split(", ")
+    return (int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 1)
+
+
+class CountIterator(IteratorVariable):
+    """`itertools.count` of ints, from outside."""
+
+    __slots__ = ("current", "step", "steps", "value")
+
+    def __init__(self, tx: Any, value: Any, source: Any):
+        super().__init__(source)
+        self.value = value
+        start, step = _count_parts(value)
+        self.current = wrap_lazy(tx, start, PythonSource(source, _count_start))
+        self.step = wrap_lazy(tx, step, PythonSource(source, _count_step))
+        self.steps = 0
+
+    def python_type(self) -> type:
+        return itertools.count
+
+    def next(self, tx: Any) -> VariableTracker:
+        tx.output.side_effects.mutation(self)
+        self.steps += 1
+        value = self.current
+        self.current = binary(tx, operator.add, value, self.step)
+        return value
+
+    replay = UpcomingIterator.replay
+
+
+@wraps_type(itertools.count)
+def wrap_count(tx: Any, value: Any, source: Any) -> VariableTracker:
+    try:
+        _count_parts(value)
+    except ValueError:  # not of ints
+        return wrap_iterator(tx, value, source)
+    if source is None:
+        return OutsideIterator(value, source)
+    tx.output.guard(source, "TYPE", itertools.count)
+    return CountIterator(tx, value, source)
 
 
 # -- parked iterators --------------------------------------------------------------------------------------------------
