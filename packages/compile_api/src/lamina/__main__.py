@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import runpy
 import sys
@@ -34,12 +35,15 @@ def env(_arguments: argparse.Namespace) -> int:
             print(name, importlib.metadata.version(name.replace("_", "-")))
         except importlib.metadata.PackageNotFoundError:
             print(name, "not installed")
-    print(config.describe())
+    print(config.describe().replace(os.path.expanduser("~"), "~"))
     return 0
 
 
 def explain(arguments: argparse.Namespace) -> int:
     """Run a script with all that it compiles under observation; print the explanation, or write a page."""
+    if not os.path.isfile(arguments.script):
+        print(f"there is no script {arguments.script}", file=sys.stderr)
+        return 2
     from . import events
     from .explanation import explanation_of
     from .recording import Graph, Recording, copy_of

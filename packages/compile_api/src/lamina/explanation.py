@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import events
@@ -17,12 +17,13 @@ from .recording import Graph, Recording, record
 
 @dataclass
 class Break:
-    """One graph break."""
+    """One graph break; `times` counts the compiles that met it."""
 
     kind: str
     reason: str
     line: str = ""
     hint: str = ""
+    times: int = 1
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Explanation:
         return {
             "graphs": len(self.graphs),
             "operations": sum(count_operations(g) for g in self.graphs),
-            "graph breaks": len(self.breaks),
+            "graph breaks": sum(b.times for b in self.breaks),
             "guards": len(self.guards),
             "recompiles": len(self.recompiles),
             "kernels": len(self.kernels),
@@ -85,7 +86,8 @@ class Explanation:
             lines.append(f"\ngraph {number}: {count_operations(graph)} operations, {len(graph.inputs)} inputs")
             lines += ["    " + row for row in readable(graph.gm.code).splitlines()]
         for b in self.breaks:
-            lines.append(f"\ngraph break ({b.kind}): {b.reason}")
+            again = f", in {b.times} compiles" if b.times > 1 else ""
+            lines.append(f"\ngraph break ({b.kind}{again}): {b.reason}")
             lines += [f"    {label}: {value}" for label, value in (("at", b.line), ("hint", b.hint)) if value]
         for label, entries in (("guards", self.guards), ("recompiles", self.recompiles),
                                ("saved for backward", self.saved), ("fusions", self.fusions),
@@ -155,7 +157,12 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
         if name == "frame compiled":
             e.guards += [str(g) for g in payload.get("guards", ())]
         elif name == "graph break":
-            e.breaks.append(break_of(payload.get("record", event.payload)))
+            found = break_of(payload.get("record", event.payload))
+            known = next((b for b in e.breaks if replace(b, times=1) == found), None)
+            if known is None:
+                e.breaks.append(found)
+            else:
+                known.times += 1
         elif ARTIFACTS["recompiles"].takes(name):
             e.recompiles.append(text_of(payload.get("reason", event.payload)))
         elif ARTIFACTS["joint_graph"].takes(name):

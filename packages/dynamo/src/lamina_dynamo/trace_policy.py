@@ -69,9 +69,8 @@ _SKIPPED_MODULES = (
 )
 
 # Modules of torch whose functions are followed as part of a caller, and left to eager whole where they break the
-# graph: between their kernels there is nothing to capture (an LSTM over packed sequences, packing itself; backward
-# hooks of modules, which look their own autograd function up by name).
-WHOLE_MODULES = frozenset({"torch.nn.modules.rnn", "torch.nn.utils.rnn", "torch.utils.hooks"})
+# graph: between their kernels there is nothing to capture (an LSTM over packed sequences, packing itself).
+WHOLE_MODULES = frozenset({"torch.nn.modules.rnn", "torch.nn.utils.rnn"})
 
 _FOLLOWED_MODULES = frozenset({"lamina_dynamo.translator.polyfills", "lamina_dynamo.variables.polyfills"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 import types
 import weakref
 from typing import Any
@@ -38,6 +39,8 @@ class Recompile:
             text += f"\n  hint: {self.hint}"
         return text
 
+
+_WAITING = re.compile(r"\b__lamina_stack(\d+)\b")  # operands that the interrupted instruction had ready
 
 _log: collections.deque[Recompile] = collections.deque(maxlen=1000)
 
@@ -96,7 +99,7 @@ def explain_failure(guard: Guard, scope: Scope, code: types.CodeType) -> Recompi
         hint = row.hint
     return Recompile(
         code.co_qualname if hasattr(code, "co_qualname") else code.co_name,
-        guard.name,
+        _WAITING.sub(r"value \1 waiting at a graph break", guard.name),
         guard.kind,
         describe(expected),
         new,
