@@ -64,6 +64,25 @@ def compiled_function_in_a_checkpoint(compiled):
     return bool(((x.grad != 0) == (y != 0)).all())
 
 
+def checkpointed_layers_that_draw(compiled):
+    """Equal layers: traced once and called."""
+    layers = nn.ModuleList(filled(nn.Sequential(nn.Linear(32, 32), nn.Tanh())) for _ in range(5)).double()
+    x = leaf(64, 32, dtype=torch.float64)
+
+    def layer(m, x):
+        return F.dropout(m(x) + F.dropout(x, 0.3), 0.2)
+
+    def fn(x):
+        for m in layers:
+            x = checkpoint(layer, m, x, use_reentrant=False)
+        return x
+
+    torch.manual_seed(3)
+    y = compiled(fn)(x)
+    y.sum().backward()
+    return y, x.grad, [p.grad for p in layers.parameters()], torch.get_rng_state()
+
+
 def forward_mode(compiled):
     fn, x = compiled(lambda x: x.sin() * 2), torch.arange(3.0)
     plain = fn(x)
@@ -140,8 +159,8 @@ def leaves(tree: Any) -> list[Any]:
     "program",
     [
         second_gradient_of_a_written_buffer, second_gradient_through_two_graphs, second_gradient_of_an_eager_temporary,
-        batch_norm_in_a_checkpoint, compiled_function_in_a_checkpoint, forward_mode, forward_mode_over_a_leaf,
-        batched_gradients, backward_hooks_of_a_module, hooks_on_saved_tensors, view_of_a_list_beside_a_write,
+        checkpointed_layers_that_draw, batch_norm_in_a_checkpoint, compiled_function_in_a_checkpoint, forward_mode,
+        forward_mode_over_a_leaf, batched_gradients, backward_hooks_of_a_module, hooks_on_saved_tensors, view_of_a_list_beside_a_write,
         norms_and_recurrence_under_autocast,
     ],
     ids=lambda f: f.__name__,

@@ -218,6 +218,8 @@ def _run_checkpoint(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
         raise UnsupportedError("a checkpoint with contexts of its own")
     tracer = interpreter.tracer
     previous, tracer.recompute = tracer.recompute, "must_recompute"
+    if previous is None:
+        tracer.checkpoint += 1
     tensors = [t for t in (*inputs, *rest.values()) if isinstance(t, TraceTensor) and t._s is not None]
     before = [t._s.gen for t in tensors]
     try:

@@ -13,6 +13,7 @@ from ..schemas import JointGraph
 from .default import partition_default, partition_save_everything
 from .extract import Partition, PartitionReport, SavedValue, note_saved_strides
 from .min_cut import partition_min_cut
+from .replay import note_replays
 
 Policy = str | Callable[..., Partition] | None
 
@@ -34,6 +35,7 @@ def partition(
         if chosen not in POLICIES:
             raise PartitionError(f"no partition policy {chosen!r}", hint=f"one of {', '.join(POLICIES)}")
         chosen = POLICIES[chosen]
+    note_replays(joint)
     budget = settings.memory_budget if memory_budget is None else memory_budget
     result = chosen(joint, memory_budget=budget) if chosen in POLICIES.values() else chosen(joint)
     seconds = time.perf_counter() - start

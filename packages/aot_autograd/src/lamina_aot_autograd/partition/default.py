@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from ..schemas import JointGraph
 from .cost import bytes_of
 from .extract import Partition, _ancestors, extract, is_forward, is_random, split_outputs
+from .replay import STATE, is_replayed
 
 aten = torch.ops.aten
 
@@ -78,6 +79,8 @@ def eager_saved(joint: JointGraph) -> set[fx.Node]:
         seen.add(node)
         if is_free(node) or may_recompute(node):
             stack.extend(n for n in node.all_input_nodes if is_forward(n))
+            if is_replayed(node):
+                saved.add(node.meta[STATE])
         elif _is_multi(node):
             saved.update(u for u in node.users if is_forward(u))
         else:
@@ -104,7 +107,9 @@ def partition_default(joint: JointGraph, **_: Any) -> Partition:
 
 def may_recompute(node: fx.Node) -> bool:
     """True where the program asked for recomputation (checkpoint) and it is allowed."""
-    return node.meta.get("recompute") == "must_recompute" and not is_random(node) and not _of_random(node)
+    if node.meta.get("recompute") != "must_recompute":
+        return False
+    return is_replayed(node) or not is_random(node) and not _of_random(node)
 
 
 def _of_random(node: fx.Node) -> bool:

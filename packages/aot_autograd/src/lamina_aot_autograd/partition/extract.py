@@ -22,6 +22,7 @@ from ..joint import is_kept_when_unused
 from ..regions import Region
 from ..schemas import JointGraph
 from .cost import bytes_of
+from .replay import PREVIOUS, STATE, Replays, is_replayed, replay_needs
 from .sizes import sizes_to_save
 
 
@@ -84,8 +85,9 @@ def is_forward(node: fx.Node) -> bool:
     return node.meta.get("partition") != "backward"
 
 
-def _ancestors(roots: Iterable[fx.Node], stop: set[fx.Node]) -> set[fx.Node]:
-    """Nodes that `roots` need, not looking behind `stop` (its members are included)."""
+def _ancestors(roots: Iterable[fx.Node], stop: set[fx.Node], replays: bool = False) -> set[fx.Node]:
+    """Nodes that `roots` need, not looking behind `stop` (its members are included). replays: draws that are not in
+    `stop` are made again."""
     found: set[fx.Node] = set()
     stack = list(roots)
     while stack:
@@ -95,6 +97,8 @@ def _ancestors(roots: Iterable[fx.Node], stop: set[fx.Node]) -> set[fx.Node]:
         found.add(node)
         if node not in stop:
             stack.extend(node.all_input_nodes)
+            if replays and is_replayed(node):
+                stack.extend(replay_needs(node))
     return found
 
 
@@ -144,7 +148,7 @@ def extract(
     saved_set = complete_saved(joint, set(saved))
     why = why or {}
     gradient_nodes = [g for g in gradients if isinstance(g, fx.Node)]
-    needed = _ancestors(gradient_nodes, saved_set)
+    needed = _ancestors(gradient_nodes, saved_set, True)
     tangents = [n for n in joint.graph.nodes if n.op == "placeholder" and not is_forward(n)]
     sizes = sizes_to_save(joint, [*(saved_set & needed), *tangents], [*needed, *tangents])
     saved_set.update(sizes)
@@ -167,13 +171,13 @@ def complete_saved(joint: JointGraph, saved: set[fx.Node]) -> set[fx.Node]:
     saved = set(saved) - tangents
     while changed:
         changed = False
-        for node in _ancestors([g for g in gradients if isinstance(g, fx.Node)], saved):
+        for node in _ancestors([g for g in gradients if isinstance(g, fx.Node)], saved, True):
             if node in saved or node in tangents or not is_forward(node):
                 continue
             if node.op == "placeholder":
                 saved.add(node)
                 changed = True
-            elif is_random(node):
+            elif is_random(node) and not is_replayed(node):
                 users = [u for u in node.users if u.target is operator.getitem and is_forward(u)]
                 if isinstance(node.meta.get("val"), torch.Tensor) or not users:
                     saved.add(node)
@@ -206,7 +210,7 @@ def _copy_into(graph: fx.Graph, node: fx.Node, env: dict[fx.Node, fx.Node]) -> f
         copy = append_node(graph, node.name, node.target, args, kwargs)
     else:
         copy = graph.create_node(node.op, node.target, args, dict(node.kwargs), name=node.name)
-    copy.meta = dict(node.meta)
+    copy.meta = {key: v for key, v in node.meta.items() if key not in (STATE, PREVIOUS, "checkpoint")}
     env[node] = copy
     return copy
 
@@ -276,15 +280,19 @@ def _backward_graph(
     env: dict[fx.Node, fx.Node] = {}
     for k, node in enumerate(saved):
         env[node] = graph.placeholder(node.name)
-        env[node].meta = {key: v for key, v in node.meta.items() if key not in ("desc", "recompute")}
+        env[node].meta = {key: v for key, v in node.meta.items() if key not in ("desc", "recompute", STATE, PREVIOUS)}
         kind = "saved_tensor" if values[k].is_tensor else "saved_symint"
         env[node].meta["desc"] = InputDesc(kind, k, node.name)  # type: ignore[arg-type]
     for node in nodes:
         if node.op == "placeholder" and not is_forward(node):
             _copy_into(graph, node, env)
     recomputed = []
+    replays = Replays(graph, env)
     for node in _by_backward_order(nodes, needed, env):
-        _copy_into(graph, node, env)
+        if is_replayed(node):
+            replays.put(node, lambda node=node: _copy_into(graph, node, env))
+        else:
+            _copy_into(graph, node, env)
         if is_forward(node):
             env[node].meta["recomputed"] = True
             recomputed.append(node.name)
@@ -320,7 +328,8 @@ def _by_backward_order(nodes: list[fx.Node], needed: set[fx.Node], env: dict[fx.
             if top in done:
                 stack.pop()
                 continue
-            waiting = [n for n in top.all_input_nodes if n not in done]
+            needs = [*top.all_input_nodes, *(replay_needs(top) if is_replayed(top) else ())]
+            waiting = [n for n in needs if n not in done]
             if waiting:
                 stack.extend(reversed(waiting))
                 continue

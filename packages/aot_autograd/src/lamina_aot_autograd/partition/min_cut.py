@@ -5,8 +5,9 @@ reduces,
 multiplies matrices or convolves (unless a memory budget asks for it). Saving a value costs its bytes written and
 read again.
 Inputs that eager saves are free. Inputs that eager does not save are not saved either, nor are outputs: the caller
-may write
-to them later, which eager allows. The result never holds more bytes than eager; if it would, eager's choice is taken.
+may write to them later, which eager allows. Recomputation that the program asks for (a memory budget below eager's, a
+checkpoint) may use them, since it cannot do without the biases: parameters and buffers for nothing, others at their
+size. The result never holds more bytes than eager; if it would, eager's choice is taken.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .cost import bytes_moved, bytes_of, flops_of
 from .default import eager_saved, is_alias, is_free, may_recompute, used_by_backward
 from .extract import Partition, extract, is_forward, is_random, split_outputs
 from .flow import INFINITE, Network
+from .replay import is_replayed, read_state
 
 aten = torch.ops.aten
 
@@ -66,11 +68,14 @@ def is_cheap(node: fx.Node) -> bool:
 def never_recomputed(node: fx.Node) -> bool:
     """Random results, and numbers: sizes are saved as they are."""
     source = node.args[0] if node.target is operator.getitem and isinstance(node.args[0], fx.Node) else node
-    return is_random(source)
+    return is_random(source) and not is_replayed(source)
 
 
 class _Problem:
     """One joint graph's network. `heavy_allowed`: ops beyond the cheap ones that a memory budget lets be recomputed."""
+
+    # kinds of inputs that the caller keeps alive
+    KEPT_KINDS = ("parameter", "buffer")
 
     def __init__(self, joint: JointGraph, heavy_allowed: set[fx.Node]) -> None:
         self.joint = joint
@@ -79,6 +84,8 @@ class _Problem:
         self.users = used_by_backward(joint)
         outputs, _ = split_outputs(joint)
         self.outputs = {n for n in outputs[joint.metadata.num_mutated :] if isinstance(n, fx.Node)}
+        inputs = [n for n in joint.graph.nodes if n.op == "placeholder"]
+        self.written = {inputs[i] for i in joint.metadata.mutated}
 
     def save_cost(self, node: fx.Node) -> int:
         """Capacity of a value: what saving it costs."""
@@ -89,7 +96,13 @@ class _Problem:
         if not isinstance(val, torch.Tensor):
             return 1 if not isinstance(val, (list, tuple)) else INFINITE
         if node.op == "placeholder":
-            return 1 if node in self.eager or config.get().save_extra_inputs else INFINITE
+            if node in self.eager or config.get().save_extra_inputs:
+                return 1
+            if not self.heavy_allowed and not any(may_recompute(user) for user in node.users):
+                return INFINITE
+            if node in self.written and not all(_only_moves(user, node) for user in node.users if is_forward(user)):
+                return INFINITE  # its values are gone by then
+            return 1 if self.is_kept(node) else 2 * bytes_of(node) + 2
         if node in self.outputs and node not in self.eager:
             return INFINITE
         if may_recompute(node) or is_alias(node):
@@ -100,6 +113,18 @@ class _Problem:
         elif node in self.outputs:
             cost = 2  # it is alive anyway
         return cost
+
+    def is_kept(self, node: fx.Node) -> bool:
+        """True for an input that holding costs nothing: eager's graph, or the program, holds it."""
+        return node in self.eager or getattr(node.meta.get("desc"), "kind", "") in self.KEPT_KINDS
+
+    def own_bytes(self, saved: set[fx.Node]) -> int:
+        """Bytes that saving these values keeps alive."""
+        return sum(
+            bytes_of(n)
+            for n in saved
+            if n not in self.outputs and (n.op != "placeholder" or not self.is_kept(n) and _is_tensor(n))
+        )
 
     def may_be_recomputed(self, node: fx.Node) -> bool:
         if node.op == "placeholder" or never_recomputed(node):
@@ -164,21 +189,27 @@ def _is_view_list(node: fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and lookup(node.target).kind == VIEW
 
 
-def _own_bytes(saved: set[fx.Node], outputs: set[fx.Node]) -> int:
-    return sum(bytes_of(n) for n in saved if n.op != "placeholder" and n not in outputs)
+def _only_moves(user: fx.Node, statistic: fx.Node) -> bool:
+    """True for a batch norm in training that moves a running statistic: nothing else it computes depends on it."""
+    training = user.target is aten._native_batch_norm_legit_functional.default and user.args[5] is True
+    return training and statistic not in user.args[:3]
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def partition_min_cut(joint: JointGraph, memory_budget: float = 1.0) -> Partition:
     """Split `joint` by a minimum cut. memory_budget: bytes allowed, or a share of eager's when at most 1."""
     problem = _Problem(joint, set())
-    eager_bytes = _own_bytes(problem.eager, problem.outputs)
+    eager_bytes = problem.own_bytes(problem.eager)
     saved = problem.solve()
     notes: list[str] = []
-    if any(_is_impossible(n, problem) for n in saved) or _own_bytes(saved, problem.outputs) > eager_bytes:
+    if any(_is_impossible(n, problem) for n in saved) or problem.own_bytes(saved) > eager_bytes:
         notes.append("the cut would hold more than eager: eager's choice is taken")
         saved = {n for n in problem.eager if not may_recompute(n)}
     limit = memory_budget * eager_bytes if memory_budget <= 1 else memory_budget
-    if _own_bytes(saved, problem.outputs) > limit:
+    if problem.own_bytes(saved) > limit:
         saved, more = _fit_budget(joint, problem, saved, limit)
         notes += more
     why = {n: _why(n, problem) for n in saved}
@@ -196,28 +227,39 @@ def _fit_budget(
     notes = []
     allowed: set[fx.Node] = set()
     best = saved
-    while _own_bytes(best, problem.outputs) > limit:
-        candidates = [
-            n
-            for n in best
-            if n.op != "placeholder"
-            and n not in problem.outputs
-            and not never_recomputed(n)
-            and n not in allowed
-            and n.meta.get("recompute") != "must_save"
-        ]
+    frontier = saved
+    while problem.own_bytes(best) > limit:
+        problem = _Problem(joint, allowed)
+        candidates = _heavy_behind([n for n in frontier if n not in problem.outputs], problem)
         if not candidates:
             notes.append(f"the budget of {int(limit)} bytes cannot be met")
             break
         candidates.sort(key=lambda n: (flops_of(_producer(n)) + bytes_moved(_producer(n))) / max(bytes_of(n), 1))
         allowed |= {m for n in candidates[: max(1, len(candidates) // 8)] for m in (n, _producer(n))}
-        trial = _Problem(joint, allowed).solve()
-        if any(_is_impossible(n, problem) for n in trial):
-            notes.append(f"the budget of {int(limit)} bytes cannot be met")
-            break
-        if _own_bytes(trial, problem.outputs) <= _own_bytes(best, problem.outputs):
-            best = trial
+        problem = _Problem(joint, allowed)
+        frontier = problem.solve()
+        if any(_is_impossible(n, problem) for n in frontier):
+            continue  # what stands in the way is among the next candidates
+        if problem.own_bytes(frontier) <= problem.own_bytes(best):
+            best = frontier
     return best, notes
+
+
+def _heavy_behind(saved: list[fx.Node], problem: _Problem) -> list[fx.Node]:
+    """The values that are too expensive to recompute so far and keep what is saved from moving towards the inputs."""
+    found: list[fx.Node] = []
+    seen: set[fx.Node] = set()
+    stack = list(saved)
+    while stack:
+        node = stack.pop()
+        if node in seen or node.op == "placeholder" or node.meta.get("recompute") == "must_save":
+            continue
+        seen.add(node)
+        if problem.may_be_recomputed(node):
+            stack.extend(n for n in node.all_input_nodes if is_forward(n))
+        elif not never_recomputed(node):
+            found.append(node)
+    return found
 
 
 def _producer(node: fx.Node) -> fx.Node:
@@ -227,7 +269,9 @@ def _producer(node: fx.Node) -> fx.Node:
 
 def _why(node: fx.Node, problem: _Problem) -> str:
     if node.op == "placeholder":
-        return "an input that eager saves too"
+        return "an input that eager saves too" if node in problem.eager else "an input that recomputation needs"
+    if node.target is read_state:
+        return "state of the generator, for drawing again"
     if never_recomputed(node):
         return "random: never drawn twice"
     if node in problem.outputs:

@@ -53,6 +53,24 @@ def _number(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return aten.full.default([], value, dtype=kwargs.get("dtype") or natural, device=device)
 
 
+# Position of the running statistics and of the flag that says whether they are used, or None: never.
+_STATISTICS = {
+    aten.native_batch_norm_backward.default: (3, 4, 7),
+    aten.cudnn_batch_norm_backward.default: (3, 4, None),
+    aten.batch_norm_backward.default: (3, 4, 7),
+}
+
+
+@_special("native_batch_norm_backward.default", "cudnn_batch_norm_backward.default", "batch_norm_backward.default")
+def _unused_statistics(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """In training the backward is given the running statistics and does not look at them: they need not be saved."""
+    mean, var, flag = _STATISTICS[func]
+    if kwargs or args[mean] is None or (flag is not None and args[flag] is not True):
+        return NotImplemented
+    args = tuple(None if i in (mean, var) else a for i, a in enumerate(args))
+    return tracer.__torch_dispatch__(func, (), args, {})
+
+
 @_special("_efficientzerotensor")
 def _zeros_without_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """Zeros of derivatives that have no memory: generated code needs some."""

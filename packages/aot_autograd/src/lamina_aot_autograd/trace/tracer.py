@@ -96,6 +96,7 @@ class Tracer(DispatchMode):
         self.phase = "forward"
         self.source_meta: dict[str, Any] = {}
         self.recompute: str | None = None
+        self.checkpoint = 0  # number of the checkpointed region that is traced
         self.sizes = SizeNodes(self)
         self._counts: dict[str, int] = {}
         self._constant_roots: dict[int, TraceTensor] = {}
@@ -143,6 +144,7 @@ class Tracer(DispatchMode):
         meta["partition"] = self.phase
         if self.recompute is not None and self.phase == "forward":
             meta["recompute"] = self.recompute
+            meta["checkpoint"] = self.checkpoint
         trace = origin.get("stack_trace")
         if trace is not None:
             meta["stack_trace"] = trace
