@@ -1,9 +1,13 @@
+import re
+
 import pytest
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from lamina_aot_autograd import config
 
 
 def leaf(*shape, grad=True, seed=0):
@@ -203,7 +207,8 @@ def test_an_op_on_equal_symbolic_metadata_is_asked_for_once(h, monkeypatch):
     gm = h.trace(fn)
     inputs = [torch.randn(4, 6), torch.randn(5, 6)]
     make_dynamic(gm, inputs, {0: [0], 1: [0]})
-    call = h.compile_fn(gm, inputs)
+    with config.patch(installed_rules=False):  # with rules for views nothing is asked at all
+        call = h.compile_fn(gm, inputs)
     assert call.reason is None
     # sizes that are different symbols are different questions: four views each
     assert len(asked) == 8
@@ -211,3 +216,60 @@ def test_an_op_on_equal_symbolic_metadata_is_asked_for_once(h, monkeypatch):
         x, y = torch.randn(n, 6), torch.randn(n + 2, 6)
         for got, want in zip(call(x, y), fn(x, y), strict=True):
             torch.testing.assert_close(got, want)
+
+
+def test_views_by_rule_are_those_of_fake_tensors(h, monkeypatch):
+    """Shapes, strides and offsets of every view in the graph, and what is written through them."""
+    from lamina_aot_autograd.trace import tracer
+
+    def fn(x, y):
+        a, b = (x * 1).split([3, 5], dim=1)
+        parts = y.clone().split(2, -1)
+        c = b.transpose(0, 1)[1:4].permute(1, 0).unsqueeze(1).expand(-1, 2, -1)
+        z = (x + 1).view(-1, 2, 4)
+        z.select(1, 1).add_(1)
+        z[:, :, 1:].mul_(3)
+        parts[1].copy_(parts[0] + 1)
+        return (a.t(), b + 1, c.reshape(-1), z, parts[1] * 2, parts[2])
+
+    def views(rules):
+        if not rules:
+            monkeypatch.setattr(tracer, "view_by_rule", lambda *_: None)
+        gm = h.trace(fn)
+        inputs = [torch.randn(4, 8), torch.randn(6, 7, 6)]
+        make_dynamic(gm, inputs, {0: [0], 1: [0, 1]})
+        call = h.compile_fn(gm, inputs)
+        assert call.reason is None
+        for n in (2, 9):
+            x, y = torch.randn(n, 8), torch.randn(n + 2, n, 6)
+            for got, want in zip(call(x, y), fn(x, y), strict=True):
+                torch.testing.assert_close(got, want)
+                assert got.stride() == want.stride() and got.storage_offset() == want.storage_offset()
+        return [
+            [str(v.shape), str(v.stride())]
+            for n in call.joint.graph.nodes
+            for v in (n.meta["val"] if isinstance(n.meta.get("val"), (list, tuple)) else [n.meta.get("val")])
+            if isinstance(v, torch.Tensor)
+        ]
+
+    def numbered(found):
+        names: dict[str, str] = {}
+        return [[re.sub(r"s\d+", lambda m: names.setdefault(m[0], f"n{len(names)}"), t) for t in row] for row in found]
+
+    assert numbered(views(True)) == numbered(views(False))
+
+
+def test_sizes_that_may_be_one_are_left_to_fake_tensors(h):
+    def fn(x):
+        half = x[: x.shape[0] // 2]
+        return (half.unsqueeze(0).transpose(0, 1).expand(-1, 3, -1) + 1, half.t())
+
+    gm = h.trace(fn)
+    inputs = [torch.randn(8, 4)]
+    make_dynamic(gm, inputs, {0: [0]})
+    call = h.compile_fn(gm, inputs)
+    for n in (8, 6):
+        x = torch.randn(n, 4)
+        for got, want in zip(call(x), fn(x), strict=True):
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()

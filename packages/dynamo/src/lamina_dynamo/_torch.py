@@ -379,3 +379,13 @@ def restore_autocast_state(state: tuple[Any, ...]) -> None:
         torch.autocast_decrement_nesting()
     if torch.autocast_decrement_nesting() == 0:
         torch.clear_autocast_cache()
+
+
+def make_wrapper(cls: Any, shape: Any, stride: Any, **options: Any) -> Any:
+    """A tensor with metadata and no data. Nobody asks how large its storage is: with symbolic sizes that would be
+    computed each time (190 us; everything else takes 11)."""
+    for n in (*shape, *stride):
+        if type(n) is not int:
+            options["storage_size"] = 0
+            break
+    return torch.Tensor._make_wrapper_subclass(cls, shape, strides=stride, **options)

@@ -19,7 +19,7 @@ from .source import LocalSource, Source, TensorMetaSource
 from .variables.base import VariableTracker
 
 GIVEN = "__lamina_given"
-"""Local in which the compiled code finds the inputs of its graph: the first behind the arguments, filled by the hook."""
+"""The local of compiled code that holds the inputs of its graph: the first behind the arguments, filled by the hook."""
 
 _FEWEST_GIVEN = 2
 

@@ -46,8 +46,8 @@ class Fake(torch.Tensor):
     def make(
         shape: Any, stride: Any, dtype: torch.dtype, device: torch.device, offset: Any = 0, requires_grad: bool = False
     ) -> Fake:
-        self = torch.Tensor._make_wrapper_subclass(
-            Fake, shape, strides=stride, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad
+        self = private.make_wrapper(
+            Fake, shape, stride, storage_offset=offset, dtype=dtype, device=device, requires_grad=requires_grad
         )
         self.mk = (tuple(shape), tuple(stride), dtype, device, offset)
         self.twin = None
@@ -506,7 +506,7 @@ _CONCRETE_ONLY = {torch.ops.aten.constant_pad_nd.default}
 def _by_rule_on_symbols(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any:
     """Result metadata from a shape rule, an order of magnitude cheaper than torch's fake tensors; None where those have
     to answer: a rule takes symbolic sizes to be neither 0 nor 1."""
-    if info.rule is None or info.dynamic or (info.takes_tensors and not _has_tensor(args)):
+    if info.rule is None or (info.takes_tensors and not _has_tensor(args)):
         return None
     trusted = func in _CONCRETE_ONLY
     if not trusted and not all(

@@ -40,6 +40,12 @@ class OutputGraph:
         self.inputs: list[tuple[torch.fx.Node, Any, Any]] = []
         self.guards: list[Guard] = []
         self._guard_keys: set[Any] = set()
+        #: `_modules` dicts whose contents were listed ahead
+        self.walked_members: set[VariableTracker] = set()
+        #: (id of a code object, line) -> (the code object, its stack entry)
+        self._user_stacks: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+        #: (class, name) -> (class of its MRO that has the attribute, the raw attribute), or None
+        self.class_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
         self.globals_seen: dict[tuple[int, str], VariableTracker] = {}
         self._globals_sources: dict[int, Any] = {}
         self.builtin_names: set[Any] = set()
@@ -91,7 +97,12 @@ class OutputGraph:
         tx = self.current_tx
         if tx is None:
             return ()
-        return ((tx.f_code.co_filename, tx.current_instruction.line or 0, tx.f_code.co_name),)
+        code, line = tx.f_code, tx.current_instruction.line or 0
+        key = (id(code), line)  # the hash of a code object is that of its bytecode, computed each time
+        found = self._user_stacks.get(key)
+        if found is None:
+            found = self._user_stacks[key] = (code, ((code.co_filename, line, code.co_name),))
+        return found[1]
 
     def globals_source(self, tx: Any) -> Any:
         """The globals dict of an inlined function, as a source."""

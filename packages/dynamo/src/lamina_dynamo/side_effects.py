@@ -45,6 +45,10 @@ class SideEffects:
         """Called before the contents of `vt` change."""
         owner = getattr(vt, "owner", None)
         if vt.source is not None or owner is not None and owner.source is not None:
+            if vt in self.output.walked_members:
+                from .variables.module_walk import note_change
+
+                note_change(self.output)
             self.changes += 1
             self.modified.setdefault(vt, None)
 

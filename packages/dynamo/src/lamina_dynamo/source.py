@@ -69,7 +69,7 @@ class Source:
     def __init__(self, base: Source | None, *fields: Any) -> None:
         self.base = base
         # Types are part of the key: True, 1 and 1.0 are different dict keys to a guard, if not to a dict.
-        self._key = (type(self), base, fields, tuple(type(f) for f in fields))
+        self._key = (type(self), base, fields, tuple(map(type, fields)))
         self._hash = hash(self._key)
         self._name: str | None = None
 

@@ -1,4 +1,4 @@
-"""The inputs of a graph come from the guard program, which has walked to them, and not from a second walk in bytecode."""
+"""The inputs of a graph come from the guard program, which has walked to them, not from a second walk in bytecode."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_one_entry_serves_many_objects():
 
     compiled = lamina_dynamo.optimize(backend)(f)
     x = torch.randn(2, 4)
-    for seed in range(3):
+    for _ in range(3):
         model = net()
         nn.init.normal_(model[0].weight)
         torch.testing.assert_close(compiled(model, x), f(model, x))

@@ -23,6 +23,7 @@ from .op_info import COMPOSITE, INPLACE, MUTATE, OUT, PURE, VIEW, OpInfo
 from .sizes import SizeNodes
 from .special import SPECIAL
 from .tensor import Storage, TraceTensor, ViewStep, make_root, make_value, make_wrapper
+from .view_rules import ViewMeta, view_by_rule
 
 aten = torch.ops.aten
 # Names that generated Python must not hide: torch.fx would rename such a node, and then clash with ours.
@@ -306,15 +307,16 @@ class Tracer(DispatchMode):
                 args = (parent, *args[1:])
             else:
                 raise UnsupportedError(f"{info.func} on {type(parent).__name__}")
-        meta_args = args
-        result = meta_results(info.func, meta_args, kwargs)
+        result = view_by_rule(info.func, args, kwargs)
+        if result is None:
+            result = meta_results(info.func, args, kwargs)
         storage = parent._s
         assert storage is not None
         rest = tuple(args[1:])
         grad_mode = torch.is_grad_enabled()
         func = info.func
         start = parent.storage_offset()
-        if isinstance(result, torch.Tensor):
+        if isinstance(result, (torch.Tensor, ViewMeta)):
             if func is aten.as_strided.default:
                 if rest[2:] and rest[2] is not None:
                     offset = rest[2]
@@ -345,7 +347,9 @@ class Tracer(DispatchMode):
             step.gen = storage.gen
         return tuple(results) if type(result) is tuple else results
 
-    def _view_result(self, storage: Storage, step: ViewStep, result: torch.Tensor, offset: Any) -> TraceTensor:
+    def _view_result(
+        self, storage: Storage, step: ViewStep, result: torch.Tensor | ViewMeta, offset: Any
+    ) -> TraceTensor:
         step.shape = tuple(result.shape)
         step.stride = result.stride()
         step.dtype = result.dtype

@@ -20,7 +20,7 @@ import torch
 
 from .. import _eval_frame, _torch
 from ..source import LocalSource, Scope, Source, TypeSource
-from .kinds import KINDS, Guard, ShapeExpr, TensorExpect, describe, evaluate_source
+from .kinds import KINDS, Guard, ShapeExpr, TensorExpect, Values, describe, evaluate_source
 
 __all__ = ["BuiltGuards", "build", "complete"]
 
@@ -85,8 +85,9 @@ def arg_names_of(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[:n]
 
 
-def complete(guard: Guard, scope: Scope) -> Guard:
-    """The guard with its expected value filled in and in canonical form (relations as tuples of sources)."""
+def complete(guard: Guard, scope: Scope, values: Values | None = None) -> Guard:
+    """The guard with its expected value filled in and in canonical form (relations as tuples of sources). `values`:
+    what sources were found to be, kept from guard to guard."""
     kind, source, value = guard.kind, guard.source, guard.value
     if kind in ("SAME_OBJECT", "NOT_SAME") and isinstance(value, Source) and isinstance(source, Source):
         source, value = (source, value), None
@@ -94,7 +95,7 @@ def complete(guard: Guard, scope: Scope) -> Guard:
     if row.relation and isinstance(source, Source):
         source = (source,)
     if value is None and kind not in ("NONE",):
-        value = row.snapshot(evaluate_source(source, scope), scope)
+        value = row.snapshot(evaluate_source(source, scope, values), scope)
     elif kind == "TENSOR" and isinstance(value, torch.Tensor):
         value = TensorExpect.of(value)
     elif kind == "DICT_KEYS":
@@ -148,9 +149,10 @@ def build(
         return found
 
     classes = _OneClass()
+    values: Values = {}
     seen: set[Any] = set()
     for original in guards:
-        guard = classes.shared(complete(original, scope))
+        guard = classes.shared(complete(original, scope, values))
         key = _guard_key(guard)
         if key is not None:
             if key in seen:
@@ -167,12 +169,12 @@ def build(
                     node.keep = registers
                     registers += 1
                 slots.append(node.keep)
-            op, operand = _relation(guard, [evaluate_source(s, scope) for s in sources], tensors)
+            op, operand = _relation(guard, [evaluate_source(s, scope, values) for s in sources], tensors)
             relations.append((op, number, operand, tuple(slots)))
         else:
             assert isinstance(guard.source, Source)
             node = node_of(guard.source, number)
-            op, operand = _check(guard, evaluate_source(guard.source, scope))
+            op, operand = _check(guard, evaluate_source(guard.source, scope, values))
             if op == _CHECK["TENSOR"]:
                 tensors[guard.source] = True
             node.checks.append((op, number, operand))

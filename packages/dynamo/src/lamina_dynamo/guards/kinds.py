@@ -26,14 +26,15 @@ import torch
 from .. import _torch
 from ..source import Scope, Source, class_attribute
 
-__all__ = ["KINDS", "Guard", "Kind", "ShapeExpr", "TensorExpect", "check_guard", "evaluate_source"]
+__all__ = ["KINDS", "Guard", "Kind", "ShapeExpr", "TensorExpect", "check_guard", "Values", "evaluate_source"]
 
 _MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False, slots=True)
 class Guard:
-    """One assumption of a compiled frame.
+    """One assumption of a compiled frame. Never changed once made (not frozen: that makes making one three times as
+    slow, and a model has thousands).
 
     ``source``: where the value comes from (a tuple of sources for relations, None for GLOBAL_STATE); ``kind``: a key
     of `KINDS`; ``value``: what was
@@ -564,16 +565,33 @@ def _explain_state(expected: dict[str, Any]) -> str:
     return "; ".join(changed) or "no difference left"
 
 
-def evaluate_source(source: Source | tuple[Source, ...] | None, scope: Scope) -> Any:
-    """The value of a guard's source(s) now; `_MISSING` if the access fails."""
+Values = dict[Source, Any]
+"""What sources were found to be, while nothing of the program runs."""
+
+
+def evaluate_source(
+    source: Source | tuple[Source, ...] | None, scope: Scope, values: Values | None = None
+) -> Any:
+    """The value of a guard's source(s) now; `_MISSING` if the access fails. With `values` each step of a path is taken
+    once for all the sources that share it."""
     if source is None:
         return None
     if isinstance(source, tuple):
-        return [evaluate_source(s, scope) for s in source]
+        return [evaluate_source(s, scope, values) for s in source]
+    if values is None:
+        try:
+            return source.eval(scope)
+        except Exception:  # whatever the access raises: the value is not there
+            return _MISSING
+    if source in values:
+        return values[source]
+    base = None if source.base is None else evaluate_source(source.base, scope, values)
     try:
-        return source.eval(scope)
-    except Exception:  # whatever the access raises: the value is not there
-        return _MISSING
+        found = _MISSING if base is _MISSING else source.step(base, scope)
+    except Exception:
+        found = _MISSING
+    values[source] = found
+    return found
 
 
 def check_guard(guard: Guard, scope: Scope) -> bool:

@@ -225,6 +225,16 @@ def fill_between(tensor, key, bounds, value):
     view.masked_fill_(inside, value)
 
 
+def modules(found):
+    """``Module.modules`` over the modules listed ahead (`variables.module_walk`)."""
+    yield from found
+
+
+def named_modules(found):
+    """``Module.named_modules`` over the pairs listed ahead."""
+    yield from found
+
+
 def scaled_size(image, scales):
     """The sizes that ``interpolate(image, scale_factor=scales)`` gives the last dimensions."""
     return [int(n * s) for n, s in zip(image.shape[2:], scales)]

@@ -76,6 +76,14 @@ def find_in_mro(
     tx: Any, cls: type, name: str, via: VariableTracker | None = None, after: type | None = None
 ) -> Found | None:
     """The first class of `cls.__mro__` (behind `after`, for super) that has the attribute; None if there is none."""
+    if after is None and not tx.output.side_effects.class_attrs:
+        known = tx.output.class_lookups
+        key = (cls, name)
+        if key in known:
+            place = known[key]
+        else:
+            place = known[key] = _look_up_class(cls, name)
+        return None if place is None else Found(name, place[0], place[1], None, via, 0)
     mro = cls.__mro__ or ()  # None while a metaclass' own mro() runs
     start = 0 if after is None else mro.index(after) + 1
     overlays = tx.output.side_effects.class_attrs
@@ -89,6 +97,14 @@ def find_in_mro(
         raw = type.__dict__["__dict__"].__get__(klass)
         if name in raw:
             return Found(name, klass, raw[name], None, via, start)
+    return None
+
+
+def _look_up_class(cls: type, name: str) -> tuple[type, Any] | None:
+    for klass in cls.__mro__ or ():
+        attributes = type.__dict__["__dict__"].__get__(klass)
+        if name in attributes:
+            return klass, attributes[name]
     return None
 
 

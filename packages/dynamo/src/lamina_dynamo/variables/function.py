@@ -12,6 +12,7 @@ from .. import _torch as private
 from .attributes import DELETED, bind_vt, find_in_mro, raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
+from .module_walk import WALKS, walk_modules
 
 CO_VARARGS = inspect.CO_VARARGS
 CO_VARKEYWORDS = inspect.CO_VARKEYWORDS
@@ -317,6 +318,15 @@ class UserFunctionVariable(FunctionVariable):
                 for k, v in (self.fn.__kwdefaults__ or {}).items()
             }
         return self._kwdefaults
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if self.fn in WALKS and len(args) == 1 and not kwargs:
+            walk = walk_modules(tx, self.fn, args[0])
+            if walk is not None:
+                return walk
+        return tx.inline(self, args, kwargs)
 
     def bind(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]

@@ -12,6 +12,7 @@ from ..source import InstanceAttrSource, ModuleMemberSource
 from .attributes import DELETED, find_in_mro
 from .base import VariableTracker
 from .builder import wraps_if
+from .module_walk import note_change
 from .user_object import UserObjectVariable
 
 _MEMBER_DICTS = ("_parameters", "_buffers", "_modules")
@@ -101,6 +102,8 @@ class ModuleVariable(UserObjectVariable):
         return super().has_attr(tx, name)
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
+        if name == "_modules" and tx.output.walked_members:
+            note_change(tx.output)
         value = value.realize()
         setattr_ = find_in_mro(tx, self.cls, "__setattr__")
         real = self.value.__dict__

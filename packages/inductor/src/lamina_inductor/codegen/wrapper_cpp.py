@@ -8,6 +8,7 @@ of buffers that only kernels touch are never made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,19 @@ from typing import Any
 from ..errors import TargetError
 from ..index import Expr, to_expr
 from ..ir.layout import Layout, same_strides
-from ..ir.program import Alloc, BindSize, BufferRef, ExternCall, Free, GraphProgram, KernelCall, Output, Reuse, View
+from ..ir.program import (
+    Alloc,
+    BindSize,
+    BufferDecl,
+    BufferRef,
+    ExternCall,
+    Free,
+    GraphProgram,
+    KernelCall,
+    Output,
+    Reuse,
+    View,
+)  # fmt: skip
 from ..ir.region import RegionCallee
 from .cpp_kernel import c_index
 from .small_gemm import write_small_gemm
@@ -24,6 +37,7 @@ from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code
 _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
 _LONG_RETURNS = 40
+_VARIABLE = re.compile(r"\b[mhp]_\w+")
 _FEW_INLINE = 4  # at least one in so many calls is written inline, or none in a long function
 
 
@@ -98,6 +112,7 @@ class _Writer(Names):
         self.result = WrapperText("")
         self.temp_views = 0
         self.late: dict[str, list[tuple[str, int]]] = {}  # buffer -> size symbols that it decides, and their dimensions
+        self.dropped: tuple[int, int, int] | None = None  # inputs let go of by the last line: first, last, its number
 
     # text -----------------------------------------------------------------------------------------------------
 
@@ -203,11 +218,8 @@ class _Writer(Names):
                 self.put(f"Arena arena_({program.arena_bytes}); char* const arena = (char*)arena_.p;")
                 self.put('if (!arena) { f->error_kind = "MemoryError", f->error_text = "the intermediates do not fit into memory"; return 1; }')  # noqa: E501
         made = [d for d in program.buffers.values() if d.kind not in ("input", "constant")]
-        if made:  # one array: one loop cleans up at each return
-            self.put(f"Tensor owners[{2 * len(made)}];")
-        for k, d in enumerate(made):
-            owners = f"&m_{_c(d.name)} = owners[{2 * k}], &h_{_c(d.name)} = owners[{2 * k + 1}]"
-            self.put(f"Tensor {owners}; (void)m_{_c(d.name)}, (void)h_{_c(d.name)}; char* p_{_c(d.name)} = nullptr; (void)p_{_c(d.name)};")  # noqa: E501
+        place = len(self.lines)
+        for d in made:
             if d.arena is not None:
                 self.put(f"p_{_c(d.name)} = arena + {d.arena};")
                 self.has_pointer.add(d.name)
@@ -236,11 +248,27 @@ class _Writer(Names):
             else:
                 raise TargetError(f"unknown step {s!r}")
         self._outputs()
+        self.lines[place:place] = self._declarations(made, self.lines[place:])
         self.put("return 0;")
         self.lines.append("}")
         self.result.source = regions + "\n".join(self.lines) + "\n"
         self.result.releases_gil = self._is_long()
         return self.result
+
+    def _declarations(self, made: Sequence[BufferDecl], body: Sequence[str]) -> list[str]:
+        """Owners and pointers of the buffers that the program makes: those that its text mentions."""
+        used = set(_VARIABLE.findall("\n".join(body)))
+        owners = [n for d in made for n in (f"m_{_c(d.name)}", f"h_{_c(d.name)}") if n in used]
+        pointers = [p for d in made if (p := f"p_{_c(d.name)}") in used]
+        lines = []
+        if owners:  # one array: one loop cleans up at each return
+            lines.append(f"Tensor owners[{len(owners)}];")
+            lines.append("Tensor " + ", ".join(f"&{n} = owners[{k}]" for k, n in enumerate(owners)) + ";")
+            lines.append(" ".join(f"(void){n};" for n in owners))
+        if pointers:
+            lines.append("char " + ", ".join(f"*{p} = nullptr" for p in pointers) + ";")
+            lines.append(" ".join(f"(void){p};" for p in pointers))
+        return ["  " + line for line in lines]
 
     def _is_long(self) -> bool:
         total = 0
@@ -309,12 +337,22 @@ class _Writer(Names):
         if d.kind == "input":
             if name in self.has_pointer:
                 self.has_pointer.discard(name)
-            self.put(f"f->drop(f, {d.index});")
+            self._drop_input(d.index)
             return
         if d.kind == "constant" or d.arena is not None:
             return
-        self.put(f"h_{_c(name)}.reset(); m_{_c(name)}.reset();")
+        own = f" m_{_c(name)}.reset();" if name in self.owner else ""
+        self.put(f"h_{_c(name)}.reset();{own}")
         self._forget(name)
+
+    def _drop_input(self, index: int) -> None:
+        """Lets go of a graph input; of neighbours at once, since a model's parameters are many."""
+        first = index
+        if self.dropped is not None and self.dropped[1] == index - 1 and self.dropped[2] == len(self.lines):
+            first = self.dropped[0]
+            self.lines.pop()
+        self.put(f"drop(f, {first}, {index});" if first < index else f"f->drop(f, {index});")
+        self.dropped = (first, index, len(self.lines))
 
     def _kernel(self, s: KernelCall, number: int) -> None:
         pointers = [self.pointer(a) for a in s.args]

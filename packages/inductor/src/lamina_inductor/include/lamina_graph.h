@@ -146,6 +146,10 @@ __attribute__((noinline, unused)) static void fail_again(LaminaFrame* f, int ste
     if (outs[k]) aoti_torch_delete_tensor_object(outs[k]);
 }
 
+inline void drop(LaminaFrame* f, int first, int last) {
+  for (int k = first; k <= last; ++k) f->drop(f, k);
+}
+
 // The frame of a region, a function that the graph's own function calls for each of its equal stretches.
 struct Drop {  // who lets go of an argument when the region is done with it: an input of the caller, a tensor of the caller, or nobody
   int input;
