@@ -15,7 +15,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-REPORT = "how to report: run `python -m lamina env` and send its output with the script that fails"
+REPORT = (
+    "how to report: run `python -m lamina env` and send its output with the script that fails; "
+    "`lamina.minify(model)(*args)` makes one of a few lines"
+)
 GO_ON = {
     "capture": 'lamina.disable(fn) keeps one function in eager',
     "aot": 'backend="eager" stops before this stage',

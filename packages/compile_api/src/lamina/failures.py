@@ -13,6 +13,7 @@ from . import config, events
 from .errors import GO_ON, REPORT, CompileError, CompileWarning
 
 _said: set[tuple[Any, ...]] = set()
+_PLACE = re.compile(r'(?:File ")?(.+?)(?:", line |:)(\d+)')
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
 
 
@@ -109,7 +110,11 @@ def warn(compile_error: CompileError, cause: BaseException) -> None:
             text.append(f"  {label}: {value}")
     text.append(f"  {REPORT}")
     text.append("  LAMINA_STRICT=1 raises this as an exception with its full traceback.")
-    warnings.warn("\n".join(text), CompileWarning, stacklevel=3)
+    where = _PLACE.match(compile_error.user_line or "")
+    if where is None:
+        warnings.warn("\n".join(text), CompileWarning, stacklevel=3)
+    else:  # shown at the user's line: the place in here says nothing
+        warnings.warn_explicit("\n".join(text), CompileWarning, where[1], int(where[2]))
 
 
 def forget() -> None:

@@ -109,8 +109,9 @@ def _is_library(file: str) -> bool:
 def _breaks(e: Any) -> str:
     if not e.breaks:
         return _section("Graph breaks", '<p class="none">None: the program is one graph for each call.</p>')
+    times = {id(b): f"<br>in {b.times} compiles" if b.times > 1 else "" for b in e.breaks}
     rows = "".join(
-        f"<tr><td><b>{escape(b.kind)}</b>{f'<br>in {b.times} compiles' if b.times > 1 else ''}</td><td>{escape(b.reason)}<pre>{escape(b.line)}</pre>"
+        f"<tr><td><b>{escape(b.kind)}</b>{times[id(b)]}</td><td>{escape(b.reason)}<pre>{escape(b.line)}</pre>"
         f'<span class="hint">{escape(b.hint)}</span></td></tr>' for b in e.breaks
     )
     return _section("Graph breaks", f"<table>{rows}</table>")
