@@ -400,3 +400,30 @@ def test_frames_made_here_say_whose_they_are(h):
     c = h.compile_fn(lambda x: (x.exp(),), [leaf(3)])
     backward = c.function.backward
     assert backward.__globals__["__name__"].startswith("lamina_aot_autograd")
+
+
+def test_forward_mode_runs_in_eager():
+    import torch.autograd.forward_ad as forward
+
+    x = torch.ones(3)
+    with forward.dual_level():
+        call = aot.aot_compile(graph_of(torch.sin), [x])
+        out = call(forward.make_dual(x, x * 2))
+        tangent = forward.unpack_dual(out[0] if isinstance(out, (tuple, list)) else out).tangent
+    assert torch.allclose(tangent, x.cos() * 2)
+
+
+def test_gradients_taken_twice_inside():
+    def autograd_grad(outputs, inputs, grad_outputs, retain_graph):
+        return torch.autograd.grad(outputs, inputs, grad_outputs, retain_graph=retain_graph)
+
+    autograd_grad._lamina_needs_real_tensors = True
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    losses = [graph.call_method("sum", (graph.call_function(op, (x,)),)) for op in (torch.sin, torch.exp)]
+    grads = [graph.call_function(autograd_grad, ([loss], [x], None, None)) for loss in losses]
+    graph.output(tuple(graph.call_function(lambda g: g[0], (g,)) for g in grads))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    value = leaf(3)
+    a, b = aot.aot_compile(gm, [value])(value)
+    assert torch.allclose(a, value.cos()) and torch.allclose(b, value.exp())

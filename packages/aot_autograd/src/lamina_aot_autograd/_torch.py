@@ -22,6 +22,7 @@ set_version_counter = torch._C._autograd._unsafe_set_version_counter  # version 
 interpreter_stack = torch._C._functorch.peek_interpreter_stack  # not None while a torch.func transform is active
 is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor  # tensor of `is_grads_batched=True`
 is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor  # tensor of a vmap / grad / jvp level
+forward_mode = torch.autograd.forward_ad  # its _current_level is not negative while forward-mode AD is active
 set_grad_enabled = torch._C._set_grad_enabled  # grad-mode setter that a captured graph may contain
 disable_torch_dispatch = torch._C._DisableTorchDispatch  # guard: calls go straight to the backend kernel
 _make_wrapper = torch.Tensor._make_wrapper_subclass  # a tensor with metadata and no data

@@ -426,10 +426,12 @@ def remove_dead_nodes(graph: fx.Graph) -> None:
 
 def check_traceable(examples: Sequence[Any]) -> None:
     """Raise UnsupportedError for inputs that only eager handles."""
-    from ._torch import interpreter_stack, is_functorch_tensor
+    from ._torch import forward_mode, interpreter_stack, is_functorch_tensor
 
     if interpreter_stack() is not None:
         raise UnsupportedError("a torch.func transform is active")
+    if forward_mode._current_level >= 0:
+        raise UnsupportedError("forward-mode differentiation is active")
     for value in examples:
         if isinstance(value, torch.Tensor):
             kind = type(value)

@@ -142,6 +142,9 @@ def run_node(gm: fx.GraphModule, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     kwargs = fx.node.map_arg(node.kwargs, env.__getitem__)
     if node.target is checkpoint and kwargs.get("use_reentrant") is False:
         return _checkpoint_over_state(args, kwargs)
+    if takes_gradients(node) and len(args) > 3:  # (outputs, inputs, grad_outputs, retain_graph, ...)
+        # what are several graphs in eager may have become one piece: the next such call needs it too
+        args = (*args[:3], True, *args[4:])
     if node.op == "call_function":
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":

@@ -23,6 +23,7 @@ def compile(
     fullgraph: bool = False,
     backend: str | Callable[..., Any] = "inductor",
     options: Mapping[str, Any] | None = None,
+    disable: bool = False,
 ) -> Any:
     """Make a function or an `nn.Module` faster without changing what it computes.
 
@@ -34,6 +35,7 @@ def compile(
         fullgraph: True raises `lamina.CompileError` where the program cannot become one graph.
         backend: a name from `lamina.list_backends()`, or a callable `backend(graph_module, example_inputs)`.
         options: values for options, by name; see the guide for backend writers.
+        disable: True returns the model as it is, to switch compilation off in one place.
 
     Returns:
         For a function, a function with the same signature. For a module, a module that shares every attribute,
@@ -45,6 +47,8 @@ def compile(
         CompileError: on a call, if a stage fails under `fullgraph=True` or `LAMINA_STRICT=1`.
     """
     settings = check_arguments(mode, dynamic, fullgraph, backend, options)
+    if disable:
+        return (lambda fn: fn) if model is None else model
     if model is None:
         return functools.partial(_compile, settings=settings)
     return _compile(model, settings)

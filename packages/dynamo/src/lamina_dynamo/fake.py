@@ -266,6 +266,7 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             func,
             tuple([_key(a) for a in args]),
             tuple([(k, _key(x)) for k, x in kwargs.items()]) if kwargs else None,
+            torch.get_default_dtype(),
         )
         # the expressions of symbolic sizes mean something in their shape environment only
         seen = _Fallback.seen if _Fallback.symbolic else _seen
@@ -418,8 +419,21 @@ def settled(result: Any) -> Any:
         if not result.requires_grad:
             return Fake.make(*result.mk)
         with torch.enable_grad():
-            return Fake.make(*result.mk, True).view_as_fake()
+            return _Settled.apply(result)
     return result
+
+
+class _Settled(torch.autograd.Function):
+    """A fake of the metadata that its argument was given in place, with the argument's history."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Fake) -> Fake:
+        ctx.shape = x.shape
+        return Fake.make(*x.mk)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad.reshape(ctx.shape) if grad.numel() == ctx.shape.numel() else grad.new_zeros(ctx.shape)
 
 
 class _Plain:

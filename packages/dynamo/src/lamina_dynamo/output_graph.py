@@ -60,6 +60,7 @@ class OutputGraph:
         self.side_effects = SideEffects(self)
         self.builder = Builder(self)
         self.mode = fakes.FakeMode()
+        self._tracked: list[fakes.Fake] = []
         self.op_count = 0
         self.graph_state: dict[Any, Any] = {}
         self._symbols: Any = None
@@ -152,8 +153,21 @@ class OutputGraph:
             raise GraphBreak("sparse_or_nested", reason=str(e)) from None
         vt = TensorVariable(None, fake, source, type(value))
         vt.real = value
-        fake.vt = vt
+        self.track(fake, vt)
         return vt
+
+    def track(self, fake: fakes.Fake, vt: Any) -> None:
+        """``vt`` is the tracker of ``fake`` from here on."""
+        fake.vt = vt
+        self._tracked.append(fake)
+
+    def forget_trackers(self) -> None:
+        """Fake values lead back to their trackers and those to the frame's real values, in circles that go through
+        the autograd graph of the fakes, where the garbage collector cannot follow: cut them when the attempt ends.
+        """
+        for fake in self._tracked:
+            fake.vt = None
+        self._tracked.clear()
 
     def input_node(self, vt: Any) -> torch.fx.Node:
         """The placeholder of an outside tensor or number, made on first use."""
@@ -340,13 +354,13 @@ class OutputGraph:
             if result.vt is not None:
                 return result.vt
             vt = tensors.TensorVariable(node, result, None, torch.Tensor)
-            result.vt = vt
+            self.track(result, vt)
             return vt
         if isinstance(result, torch.Tensor):
             result = self._adopt(result)
             node.meta["val"] = result
             vt = tensors.TensorVariable(node, result, None, torch.Tensor if kind is not torch.nn.Parameter else kind)
-            result.vt = vt
+            self.track(result, vt)
             return vt
         if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             from .variables.symint import SymNumberVariable

@@ -457,7 +457,9 @@ def _like_factory(args: tuple, kwargs: dict) -> tuple:
 
 @_rule(aten.bernoulli.p, aten.bernoulli.default)
 def _bernoulli(args: tuple, kwargs: dict) -> tuple:
-    return _like(args[0])
+    t = args[0]
+    shape = tuple(t.shape)
+    return (shape, contiguous(shape), t.dtype, t.device)
 
 
 @_rule(aten.native_dropout.default)

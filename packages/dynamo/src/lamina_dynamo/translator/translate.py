@@ -174,6 +174,8 @@ class Translation:
                     if not candidates:
                         return self.skip(output, record or BreakRecord(e.kind, e.detail, e.user_stack, str(e)), str(e))
                     break_at = candidates.pop()
+                finally:
+                    output.forget_trackers()
         return self.skip(output, record, "too many restarts")
 
     def make_root(self, output: OutputGraph) -> Translator:

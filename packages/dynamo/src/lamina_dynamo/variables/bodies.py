@@ -150,7 +150,7 @@ def translate_body(
             node = graph.add_input(f"arg{len(inputs)}", fake)
             graph.versions[node] = fake._version
             found = inputs[id(leaf)] = TensorVariable(node, fake, None, torch.Tensor)
-            fake.vt = found
+            output.track(fake, found)
         return found
 
     for leaf in first or ():

@@ -125,7 +125,10 @@ class DictVariable(VariableTracker):
             from .lazy import LazyVariable
 
             if isinstance(entry[1], LazyVariable) and not entry[1].is_realized and entry[0].is_python_constant():
-                tx.output.guard(self.source, "DICT_CONTAINS", entry[0].as_python_constant())
+                real_key = entry[0].as_python_constant()
+                # else the region itself put an untouched value of elsewhere there
+                if self.real is None or dict.__contains__(self.real, real_key):
+                    tx.output.guard(self.source, "DICT_CONTAINS", real_key)
         return entry[1]
 
     def put(self, tx: Any, key_vt: VariableTracker, value: VariableTracker) -> None:

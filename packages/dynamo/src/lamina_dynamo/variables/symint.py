@@ -69,11 +69,11 @@ class SymNumberVariable(VariableTracker):
         return self.known(int)
 
     def convert_number(self, tx: Any, kind: type) -> VariableTracker:
-        """``int(number)``, ``float(number)``."""
+        """``int(number)``, ``float(number)``, ``bool(number)``."""
         own = self.python_type()
         if kind is own:
             return self
-        if own is bool:
+        if own is bool or kind is bool:
             return tx.const(kind(self.known(bool)))
         convert = torch.sym_float if kind is float else torch.sym_int
         return _result(tx, tx.output.create_call("call_function", convert, [self]))

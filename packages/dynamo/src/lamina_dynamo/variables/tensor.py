@@ -418,8 +418,23 @@ def _complex_part(fn: Any) -> Callable[..., VariableTracker]:
     return read
 
 
+def _history(name: str) -> Callable[..., VariableTracker]:
+    """What depends on how a tensor came about, which the guards on an outside tensor do not cover by themselves."""
+
+    def read(tx: Any, vt: TensorVariable) -> VariableTracker:
+        value = getattr(vt.fake, name)
+        if vt.source is not None and vt.real is not None and vt.real.requires_grad:
+            if getattr(vt.real, name) != value:
+                raise GraphBreak("tensor_attribute", name=name)
+            tx.output.guard(AttrSource(vt.source, name), "CONSTANT", value)
+        return tx.const(value)
+
+    return read
+
+
 def _grad_fn(tx: Any, vt: TensorVariable) -> VariableTracker:
     if vt.fake.grad_fn is None:
+        METADATA["is_leaf"](tx, vt)  # for the guard
         return tx.const(None)
     raise GraphBreak("tensor_attribute", name="grad_fn")
 
@@ -463,12 +478,13 @@ METADATA: dict[str, Callable[..., VariableTracker]] = {
 METADATA.update(
     (name, _constant(name))
     for name in (
-        "dtype device ndim layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_xpu "
+        "dtype device ndim layout requires_grad is_cuda is_cpu is_meta is_mps is_xpu "
         "is_sparse is_sparse_csr is_quantized "
-        "is_nested is_mkldnn is_vulkan is_ipu is_xla is_maia itemsize names name output_nr retains_grad"
+        "is_nested is_mkldnn is_vulkan is_ipu is_xla is_maia itemsize names name"
     ).split()
     if hasattr(torch.Tensor, name)
 )
+METADATA.update((name, _history(name)) for name in ("is_leaf", "output_nr", "retains_grad"))
 
 
 # -- methods with a meaning of their own
@@ -557,7 +573,7 @@ def _in_place_view(name: str) -> Callable[..., VariableTracker]:
         result = tx.output.create_call("call_method", name, [vt, *args], kwargs)
         if result is not vt:
             vt.node, vt.fake = result.node, result.fake
-            vt.fake.vt = vt
+            tx.output.track(vt.fake, vt)
         return vt
 
     return method

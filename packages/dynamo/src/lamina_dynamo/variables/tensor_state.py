@@ -106,7 +106,7 @@ def _set_data(tx: Any, vt: TensorVariable, value: VariableTracker) -> None:
         with torch.enable_grad():
             fake = Fake.make(*new, True).view_as_fake()  # type: ignore[attr-defined]
     vt.fake = fake
-    fake.vt = vt
+    tx.output.track(fake, vt)
 
 
 METADATA["data"] = _data
@@ -221,7 +221,7 @@ def _make_parameter(tx: Any, data: Any = None, requires_grad: Any = None) -> Var
     fake = Fake.make(*value.fake.mk, flag)
     node = make_node(tx, higher_order.make_parameter, (value.as_proxy(), flag), fake)
     vt = TensorVariable(node, fake, None, torch.nn.Parameter)
-    fake.vt = vt
+    tx.output.track(fake, vt)
     return vt
 
 

@@ -154,7 +154,7 @@ def wrap_subclass_tensor(tx: Any, value: Any, source: Any) -> VariableTracker:
     vt.real = value
     vt.plain = TensorVariable(None, fake, PythonSource(source, plain_alias), torch.Tensor)
     vt.plain.real = plain_value
-    fake.vt = vt
+    output.track(fake, vt)
     output.overrides = True
     return vt
 
@@ -172,7 +172,7 @@ def in_class(tx: Any, vt: VariableTracker, cls: type, known: list[VariableTracke
     if vt.source is not None or any(vt is k for k in known) or isinstance(vt, SubclassTensorVariable):
         vt = alias(tx, vt)
     made = SubclassTensorVariable(vt.as_proxy(), vt.fake, None, cls)
-    vt.fake.vt = made
+    tx.output.track(vt.fake, made)
     tx.output.overrides = True
     return made
 

@@ -118,7 +118,7 @@ def like(args: tuple, kwargs: dict) -> TensorMeta:
     )
 
 
-@rule("bernoulli.p", "uniform.default", "exponential.default", "normal_functional.default")
+@rule("uniform.default", "exponential.default", "normal_functional.default")
 def random_like(args: tuple, kwargs: dict) -> TensorMeta:
     x = args[0]
     shape = tuple(x.shape)
@@ -136,7 +136,7 @@ def normal(args: tuple, kwargs: dict) -> TensorMeta:
     return TensorMeta(shape, strides.contiguous(shape), first.dtype, first.device)
 
 
-@rule("bernoulli.default")
+@rule("bernoulli.default", "bernoulli.p")
 def bernoulli(args: tuple, kwargs: dict) -> TensorMeta:
     x = args[0]
     shape = tuple(x.shape)
