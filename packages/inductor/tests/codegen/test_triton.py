@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton exists for Linux only")
 sys.path.insert(0, os.path.dirname(__file__))
-from triton_programs import PROGRAMS  # noqa: E402
+from triton_programs import GOLDEN, PROGRAMS, registers_of  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).with_name("triton_programs.py")
 
@@ -45,6 +45,22 @@ def test_kernels_compile_for_both_architectures(compiled, name):
     assert {k["arch"] for k in kernels} == {80, 90}
     assert all(k["cubin"] > 0 and not k["spills"] for k in kernels)
     assert PROGRAMS[name][0] in {k["form"] for k in kernels}
+
+
+def test_registers_stay_what_they_were(compiled):
+    """Golden figures, of the Triton release that wrote them (``python triton_programs.py golden``)."""
+    import triton
+
+    golden = json.loads(GOLDEN.read_text())
+    if golden["triton"] != triton.__version__:
+        pytest.skip(f"written by Triton {golden['triton']}, this is {triton.__version__}: compilers differ")
+    found = registers_of(compiled.values())
+    assert found.keys() == golden["registers"].keys()
+    for name, row in found.items():
+        for arch, registers in row.items():
+            before = golden["registers"][name][arch]
+            assert len(registers) == len(before), name
+            assert all(a <= b * 1.25 + 8 for a, b in zip(registers, before)), (name, arch, registers, before)
 
 
 def test_long_contiguous_reads_are_vectors(compiled):

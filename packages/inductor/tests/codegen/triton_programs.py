@@ -2,6 +2,7 @@
 
     python triton_programs.py interpret     every program in Triton's interpreter against eager
     python triton_programs.py compile       every kernel to machine code for sm_80 and sm_90
+    python triton_programs.py golden        the same, registers a thread kept as golden figures
     python triton_programs.py amd           every kernel to assembly of two AMD architectures
 
 Prints one JSON object a program. A process of its own for each: Triton decides at import whether it interprets.
@@ -12,8 +13,11 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 if sys.argv[1:2] == ["interpret"]:
@@ -138,7 +142,6 @@ PROGRAMS = {
     "column_variance": ("split", [_normal(1030, 70)], _one((aten.var.correction, [0]))),
     "split_variance": ("split", [_normal(3, 30001)], _one((aten.var.correction, [1]))),
     "log_softmax": ("looped", [_normal(3, 70003)], _log_softmax),
-    "many_rows": ("looped", [_normal(300, 9000)], _softmax),
     "floor_division": ("pointwise", [_whole(-50, 50, 99), _whole(1, 9, 99)], _one((aten.floor_divide.default,))),
     "wraps": ("pointwise", [_whole(-100, 100, 77, dtype=torch.int8), _whole(-100, 100, 77, dtype=torch.int8)],
               _one((aten.mul.Tensor,))),
@@ -161,7 +164,7 @@ PROGRAMS = {
                           _depthwise(2, 2)),
     "depthwise_dilated": ("pointwise", [_image(2, 8, 9, 8), _normal(8, 1, 3, 3), _normal(8)],
                           _depthwise(1, 0, 2, False)),
-    "depthwise_gradients": ("pointwise", [_image(2, 8, 9, 7), _image(2, 8, 9, 7), _normal(8, 1, 3, 3)],
+    "depthwise_gradients": ("looped", [_image(2, 8, 9, 7), _image(2, 8, 9, 7), _normal(8, 1, 3, 3)],
                             _depthwise_backward(1, 1)),
     "strided_gradients": ("pointwise", [_image(2, 8, 5, 4), _image(2, 8, 9, 8), _normal(8, 1, 5, 5)],
                           _depthwise_backward(2, 2)),
@@ -197,6 +200,19 @@ def interpret(name: str) -> dict:
     except AssertionError as e:
         problem = str(e)
     return {"name": name, "problem": problem, "source": compiled.source}
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers a thread and bytes of spilled ones, as the disassembler that comes with Triton reports them."""
+    import triton.backends.nvidia
+
+    tool = pathlib.Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
+        f.write(cubin)
+        f.flush()
+        text = subprocess.run([str(tool), "-res-usage", f.name], capture_output=True, text=True, check=True).stdout
+    registers, stack, local = (int(re.findall(rf"{name}:(\d+)", text)[0]) for name in ("REG", "STACK", "LOCAL"))
+    return {"registers": registers, "spills": stack + local}
 
 
 class CompileOnly:
@@ -237,8 +253,8 @@ class CompileOnly:
                     ptx = done.asm["ptx"]
                     vector = "ld.global.v" in ptx or "ld.global.b128" in ptx
                     size = len(done.asm["cubin"])
-                    local = ".local" in ptx
-                    row = {"form": kernel.form, "arch": arch, "cubin": size, "vector": vector, "spills": local}
+                    row = {"form": kernel.form, "arch": arch, "cubin": size, "vector": vector}
+                    row.update(resources(done.asm["cubin"]))
                     self.found.append({**row, "shared": facts["shared"], "warps": facts["warps"]})
 
         class Done:
@@ -259,12 +275,36 @@ def compile_all(name: str, *architectures: int | str) -> dict:
     return {"name": name, "kernels": target.found}
 
 
+GOLDEN = pathlib.Path(__file__).with_name("triton_registers.json")
+
+
+def registers_of(compiled: Iterable[dict]) -> dict[str, dict[str, list[int]]]:
+    """Program -> architecture -> registers a thread of its kernels, from the answers of `compile_all`."""
+    return {
+        row["name"]: {str(a): [k["registers"] for k in row["kernels"] if k["arch"] == a] for a in (80, 90)}
+        for row in compiled
+    }
+
+
+def write_golden(answers: Iterable[dict]) -> None:
+    """Keep the registers of all programs as the golden figures."""
+    import triton
+
+    rows = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(registers_of(answers).items())]
+    head = f'{{\n "triton": "{triton.__version__}",\n "registers": {{\n'
+    GOLDEN.write_text(head + ",\n".join(rows) + "\n }\n}\n")
+
+
 if __name__ == "__main__":
     os.environ["LAMINA_STRICT"] = "1"
     work = {
         "interpret": interpret,
         "compile": compile_all,
         "amd": lambda name: compile_all(name, "gfx942", "gfx1100"),
+        "golden": None,
     }[sys.argv[1]]
+    if sys.argv[1] == "golden":
+        write_golden(map(compile_all, PROGRAMS))
+        sys.exit()
     for program_name in sys.argv[2:] or PROGRAMS:
         print(json.dumps(work(program_name)), flush=True)

@@ -983,6 +983,13 @@ def looped_configs(spec: KernelSpec, axis: Axis, inner: Axis) -> list[dict[str, 
     length = next_power(int(inner.size)) if inner.size.is_const else 1 << 20
     if inner_contiguous(spec):
         first = 1024 if sum(1 for _ in spec.ops()) > 24 else 4096 if largest_body(spec) <= 4 else 2048
+        if all(stats_unroll(p, inner) > 1 for p in spec.phases if p.loops):
+            # four blocks a step are in flight: half as long ones, with more threads, keep more reads going
+            return [
+                {"XBLOCK": 1, "RBLOCK": 2048, "num_warps": 16},
+                {"XBLOCK": 1, "RBLOCK": min(length, first), "num_warps": 8},
+                {"XBLOCK": 1, "RBLOCK": 4096, "num_warps": 8},
+            ]
         return [
             {"XBLOCK": 1, "RBLOCK": min(length, first), "num_warps": 8},
             {"XBLOCK": 1, "RBLOCK": min(length, 4096), "num_warps": 8},
