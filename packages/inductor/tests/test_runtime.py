@@ -139,8 +139,9 @@ def test_subclass_parameters_are_taken_and_results_are_plain(build):
 def _one_extern(target, args, kwargs, shapes, dtype=F):
     buffers = {"a": BufferDecl("a", _layout(4, 5), "input", 0), "b": BufferDecl("b", _layout(5, 3), "input", 1)}
     names = [f"r{k}" for k in range(len(shapes))]
-    for name, shape in zip(names, shapes, strict=True):
-        buffers[name] = BufferDecl(name, _layout(*shape, dtype=dtype), "output")
+    dtypes = [kwargs.get("dtype", dtype), torch.int64]  # a second result is the positions of the first
+    for name, shape, kind in zip(names, shapes, dtypes, strict=False):
+        buffers[name] = BufferDecl(name, _layout(*shape, dtype=kind), "output")
     return GraphProgram(
         "extern", 2, buffers, [ExternCall(target, args, kwargs, tuple(names))], [Output("buffer", n) for n in names]
     )

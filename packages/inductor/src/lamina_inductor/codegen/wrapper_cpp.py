@@ -31,6 +31,7 @@ from ..ir.program import (
 )  # fmt: skip
 from ..ir.region import RegionCallee
 from .cpp_kernel import c_index
+from .shared_calls import NUMBER, CallBlock, share_calls
 from .small_gemm import write_small_gemm
 from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code, plan_extern, python_call
 
@@ -104,7 +105,7 @@ class _Writer(Names):
         self.program = program
         self.device = program.device.type
         self.kernel_text = kernel_text
-        self.lines: list[str] = []
+        self.lines: list[Any] = []  # text, and CallBlocks until all is written
         self.indent = 1
         self.has_handle: set[str] = set()
         self.has_pointer: set[str] = set()
@@ -248,10 +249,12 @@ class _Writer(Names):
             else:
                 raise TargetError(f"unknown step {s!r}")
         self._outputs()
+        fixed = not program.sizes and not self.late
+        shared, self.lines = share_calls(self.lines, self.function, fixed)
         self.lines[place:place] = self._declarations(made, self.lines[place:])
         self.put("return 0;")
         self.lines.append("}")
-        self.result.source = regions + "\n".join(self.lines) + "\n"
+        self.result.source = regions + shared + "\n".join(self.lines) + "\n"
         self.result.releases_gil = self._is_long()
         return self.result
 
@@ -389,7 +392,7 @@ class _Writer(Names):
         else:
             outs = [None if o is None else f"&h_{_c(o)}.h" for o in s.outputs]
         plan = ExternPlan("python")
-        self.put("{")
+        outer, self.lines = self.lines, []
         self.indent += 1
         self.put("failed = 0;")
         try:
@@ -399,21 +402,22 @@ class _Writer(Names):
         for line in plan.lines:
             self.put(line)
         if plan.route == "python":
-            self._python_extern(s, number, plan, outs)
+            self._python_extern(s, plan, outs)
         self._settle(s)
         if plan.route != "python":
-            self._failure(s, number)
+            self._failure(s)
         elif not s.out:
-            self.put(f"if (failed) {{ f->failed_step = {number}; return 1; }}")
+            self.put(f"if (failed) {{ f->failed_step = {NUMBER}; return 1; }}")
         self.result.routes.append((str(s.target), plan.route, plan.why))
         self.result.callbacks.setdefault(number, (plan.python or python_call(s)[0], len(s.outputs)))
         self.indent -= 1
-        self.put("}")
+        outer.append(CallBlock(self.lines, number, "  " * self.indent))
+        self.lines = outer
         for o in s.outputs:
             if o is not None and not s.out:
                 self.has_handle.add(o)
 
-    def _failure(self, s: ExternCall, number: int) -> None:
+    def _failure(self, s: ExternCall) -> None:
         """A call that failed is made once more from Python, whose exception has its real type."""
         before = set(self.has_handle)
         self.put("if (failed) {")
@@ -422,9 +426,9 @@ class _Writer(Names):
             handles = [self.handle(t) for t in tensors]
             self.put(f"  void* again[] = {{{', '.join(handles) or 'nullptr'}}}; const i64 ints[] = {{{', '.join(map(self.integer, ints)) or '0'}}};")  # noqa: E501
             n = 0 if s.out else len(s.outputs) + len(s.scalars)
-            self.put(f"  fail_again(f, {number}, again, {len(tensors)}, ints, {len(ints)}, {n}); return 1;")
+            self.put(f"  fail_again(f, {NUMBER}, again, {len(tensors)}, ints, {len(ints)}, {n}); return 1;")
         except NoRoute:
-            self.put(f"  f->failed_step = {number}; return 1;")
+            self.put(f"  f->failed_step = {NUMBER}; return 1;")
         self.put("}")
         self.has_handle = before
 
@@ -493,14 +497,14 @@ class _Writer(Names):
         self.indent -= 1
         self.put("}")
 
-    def _python_extern(self, s: ExternCall, number: int, plan: ExternPlan, outs: list[str | None]) -> None:
+    def _python_extern(self, s: ExternCall, plan: ExternPlan, outs: list[str | None]) -> None:
         run, tensors, ints = python_call(s)
         plan.python = run
         handles = [self.handle(t) for t in tensors]
         n = 0 if s.out else len(s.outputs) + len(s.scalars)
         self.put(f"void* tensors[] = {{{', '.join(handles) or 'nullptr'}}}; const i64 ints[] = {{{', '.join(map(self.integer, ints)) or '0'}}};")  # noqa: E501
         self.put(f"void* outs[{n or 1}] = {{}}; i64 numbers[{n or 1}] = {{}};")
-        self.put(f"if (f->python(f, {number}, tensors, {len(tensors)}, ints, {len(ints)}, outs, numbers, {n})) return 1;")  # noqa: E501
+        self.put(f"if (f->python(f, {NUMBER}, tensors, {len(tensors)}, ints, {len(ints)}, outs, numbers, {n})) return 1;")  # noqa: E501
         if s.out:
             return
         scalars = dict(s.scalars)
