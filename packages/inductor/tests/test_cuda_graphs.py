@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from lamina_inductor import cuda_graphs
-from lamina_inductor.cuda_graphs import MAX_RECORDINGS, MAX_SHAPES, CudaGraphRunner, ShapedRunners
+from lamina_inductor.cuda_graphs import (
+    MAX_RECORDINGS,
+    MAX_SHAPES,
+    PLAIN_BEFORE_GIVING_UP,
+    CudaGraphRunner,
+    ShapedRunners,
+)
 
 CPU = torch.device("cpu")
 
@@ -173,3 +179,12 @@ def test_numbers_of_a_shape_are_part_of_it(program):
     for n in (2, 3, 2, 3, 2, 3, 2, 3):
         torch.testing.assert_close(runner(x, n)[0], x * n)
     assert len(runner.runners) == 2 and all(r.replays for r in runner.runners.values())
+
+
+def test_what_can_rarely_be_replayed_is_given_up(program):
+    runner = CudaGraphRunner(program, CPU)
+    x, w, held = torch.randn(3, 4), torch.randn(4, 5), []
+    for _ in range(3 * PLAIN_BEFORE_GIVING_UP):
+        held.append(check(runner, x, w))
+    assert "most calls" in runner.reason and not runner._recordings
+    assert runner.replays <= MAX_RECORDINGS + 1

@@ -31,6 +31,7 @@ from .runtime import native
 MAX_RECORDINGS = 4
 MAX_SHAPES = 8
 MOVES_BEFORE_COPY = 2  # how often an input's address may change before it is copied into a buffer of its own
+PLAIN_BEFORE_GIVING_UP = 64  # calls that could not be replayed, if they are the most
 _data_ptr = torch.Tensor.data_ptr
 
 
@@ -82,6 +83,7 @@ class CudaGraphRunner:
         self._plain_addresses = False  # every input is a tensor that is used where it lies
         self.reason: str | None = None
         self._replays = 0
+        self._plain = 0
         self._native: Any = None
         if driver is not None:
             self._native = native().make_replay(self.__call__, use_count, count, device.index or 0, *driver)
@@ -104,6 +106,11 @@ class CudaGraphRunner:
             self._plain_addresses = all(isinstance(x, torch.Tensor) for x in inputs)
         addresses = tuple(map(_data_ptr, inputs)) if self._plain_addresses else self._addresses(inputs)
         last, self._last = self._last, addresses
+        if self._plain >= PLAIN_BEFORE_GIVING_UP and self._plain > self.replays:
+            self.reason = "most calls could not be replayed: inputs move, or results are held for long"
+            self._recordings.clear()
+            self._tell_native()
+            return self._run(*inputs)
         for r in self._recordings:
             if r.addresses == addresses and r.is_free():
                 return self._replay(r, inputs)
@@ -111,10 +118,12 @@ class CudaGraphRunner:
             return self._run(*inputs)
         if last != addresses:
             self._note_moves(last, addresses, inputs)
+            self._plain += 1
             return self._run(*inputs)
         if len(self._recordings) >= MAX_RECORDINGS:
             stale = next((r for r in self._recordings if r.addresses != addresses and r.is_free()), None)
             if stale is None:
+                self._plain += 1
                 return self._run(*inputs)
             self._recordings.remove(stale)
             self._tell_native()
