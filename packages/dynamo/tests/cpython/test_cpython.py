@@ -105,7 +105,16 @@ SAMPLE = (
     ("test_set", "TestSet", "test_hash"),
     ("test_set", "TestMethodsMutating_Set_Set", "test_difference_with_mutation"),
     ("test_super", "TestSuper", "test___classcell___overwrite"),
+    ("test_functools", "TestSingleDispatch", "test_cache_invalidation"),
+    ("test_dict", "DictTest", "test_fromkeys"),
+    ("test_descr", "ClassPropertiesAndMethods", "test_descrdoc"),
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warmed_up():
+    # Some tests swap classes of the standard library that capture's own imports would then be made with.
+    suite.warm_up()
 
 
 def find(module, class_name, method):

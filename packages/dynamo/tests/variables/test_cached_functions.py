@@ -136,3 +136,28 @@ def test_a_cached_warning_is_given_once_and_breaks_nothing(caplog):
     warn_once.cache_clear()
     compiled(torch.ones(3))
     assert len(caplog.records) == 3
+
+
+@functools.lru_cache(None)
+def announced(n):
+    print("first", n)
+    return n + 1
+
+
+def test_a_cached_call_that_prints_keeps_its_place(capsys):
+    def fn(x):
+        print("before")
+        n = announced(2)
+        print("after")
+        return x * announced(2) + n
+
+    fast = lamina_dynamo.optimize("eager", fullgraph=True)(fn)
+    said = []
+    for f in (fn, fast):
+        announced.cache_clear()
+        for _ in range(2):
+            f(torch.ones(2))
+        announced.cache_clear()
+        torch.testing.assert_close(f(torch.ones(2)), torch.full((2,), 6.0))
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] == ("before\nfirst 2\nafter\nbefore\nafter\nbefore\nfirst 2\nafter\n")

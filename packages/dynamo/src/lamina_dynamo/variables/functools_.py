@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import logging
 import operator
 import types
+import weakref
 from typing import Any
 
 from .base import ObservedException, VariableTracker
@@ -148,8 +148,9 @@ class CacheWrapperVariable(UserObjectVariable):
     """A function under lru_cache or cache.
 
     A call is traced to see that it has no effects; then the real function is called, now, and what its cache gives is
-    what the graph uses: the same object in each call, as in eager. A function with effects is left to eager; only one
-    that logs (``warning_once`` of a logger) is called now in spite of its effect, which a cache allows once anyway.
+    what the graph uses: the same object in each call, as in eager. One that prints or logs and gives a constant is
+    called where the region's prints are made, and its cache decides whether it says anything. Other effects are left to
+    eager.
     """
 
     __slots__ = ("seen",)
@@ -187,13 +188,18 @@ class CacheWrapperVariable(UserObjectVariable):
         given = [_real_argument(a) for a in args]
         named = {k: _real_argument(v) for k, v in kwargs.items()}
         known = not any(v is _UNKNOWN for v in (*given, *named.values()))
-        if known and given and isinstance(given[0], logging.Logger):
-            return self.real_call(tx, given, named)
         tx.direct_call = False  # a break inside is a break of this call: eager fills the cache
-        changes, last = output.side_effects.state_of_changes(), output.graph._root.prev
+        effects, last = output.side_effects, output.graph._root.prev
+        changes, calls = effects.state_of_changes(), len(effects.calls)
         result = self.wrapped(tx).call_function(tx, args, kwargs).realize()
-        if output.side_effects.state_of_changes() != changes:
+        says_only = len(effects.calls) > calls and result.is_python_constant() and output.graph._root.prev is last
+        if says_only:
+            del effects.calls[calls:]
+        if effects.state_of_changes() != changes:
             tx.graph_break("side_effect", operation=f"call of the cached function {self.value.__name__}")
+        if says_only:
+            effects.record_call(self.value, args, kwargs)
+            return result
         if output.graph is not output.root_graph or getattr(result, "source", None) is not None:
             return result
         node = output.graph._root.prev
@@ -363,7 +369,11 @@ class DispatchVariable(UserFunctionVariable):
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
-        registry_cell = self.fn.__code__.co_freevars.index("registry")
+        names = self.fn.__code__.co_freevars
+        cache = self.fn.__closure__[names.index("dispatch_cache")].cell_contents  # type: ignore[index]
+        if type(cache) is not weakref.WeakKeyDictionary:  # looking something up in it is the program's business
+            return super().call_function(tx, args, kwargs)
+        registry_cell = names.index("registry")
         registry = tx.output.side_effects.load_cell(self.get_closure(tx)[registry_cell]).realize()
         registry.guard_all_keys(tx)
         cls = args[0].realize()
