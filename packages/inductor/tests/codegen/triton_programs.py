@@ -78,6 +78,17 @@ def _product(t: Tracer, x, w):
     return t.call(aten.relu.default, t.call(aten.mm.default, x, w))
 
 
+def _gated(t: Tracer, x, gate, up):
+    """Two products of one operand that meet behind: silu(x @ gate) * (x @ up)."""
+    a, b = t.call(aten.mm.default, x, gate), t.call(aten.mm.default, x, up)
+    return t.call(aten.mul.Tensor, t.call(aten.silu.default, a), b)
+
+
+def _three(t: Tracer, x, *weights):
+    """Products of one operand with several results."""
+    return tuple(t.call(aten.mm.default, x, t.call(aten.t.default, w)) for w in weights)
+
+
 def _batches(t: Tracer, x, y):
     return t.call(aten.sigmoid.default, t.call(aten.bmm.default, x, y))
 
@@ -118,6 +129,10 @@ def _normal(*shape, dtype=torch.float32):
     return lambda: torch.randn(*shape).to(dtype)
 
 
+def _small(*shape):
+    return lambda: (torch.randn(*shape) / 8).to(torch.bfloat16)
+
+
 def _whole(low, high, *shape, dtype=torch.int64):
     return lambda: torch.randint(low, high, shape).to(dtype)
 
@@ -154,6 +169,9 @@ PROGRAMS = {
     "long_product": ("dot", [_normal(20, 1000), _normal(40, 1000), _normal(40), _normal(20, 40)], _linear),
     "long_batches": ("dot", [_normal(2, 16, 512, dtype=torch.bfloat16), _normal(2, 512, 32, dtype=torch.bfloat16)],
                      _batches),
+    "gated": ("dot", [_normal(12, 40), _normal(40, 50), _normal(40, 50)], _gated),
+    "half_gated": ("dot", [_small(16, 600), _small(600, 32), _small(600, 32)], _gated),
+    "three_products": ("dot", [_normal(12, 40), *[_normal(24, 40)] * 3], _three),
     "cast_linear": ("dot", [_normal(20, 48, dtype=torch.bfloat16), _normal(40, 48), _normal(40)], _cast_linear),
     "half_product": ("dot", [_normal(33, 70, dtype=torch.bfloat16), _normal(70, 37, dtype=torch.bfloat16)], _product),
     "batches": ("dot", [_normal(3, 17, 30), _normal(3, 30, 9)], _batches),

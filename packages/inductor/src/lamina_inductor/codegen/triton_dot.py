@@ -111,15 +111,18 @@ def half_dtype(op: Op, spec: KernelSpec) -> torch.dtype | None:
 
 def product_configs(batch: int, m: int, n: int, k: int, half: bool, sums: int) -> list[dict[str, int]]:
     """Tiles to try, the rule's first: small enough that the card's processors all have one."""
-    y = 16 if m <= 16 else 32
-    x = 64 if half else 32
+    if half and k >= 512:  # long sums: deep steps, and tiles for every processor
+        y, x, r = 16, 32, 128
+    else:
+        y, x = 16 if m <= 16 else 32, 64 if half else 32
+        r = max(16, min(64 if half else 32, 1 << (k - 1).bit_length()))
     tiles = batch * -(-m // y)
     while x > 16 and tiles * -(-n // x) < 128:
         x //= 2
     if y == 32 and tiles * -(-n // x) < 64:
         y = 16
-    r = max(16, min(64 if half else 32, 1 << (k - 1).bit_length()))
-    first = {"XBLOCK": x, "YBLOCK": y, "RBLOCK": r, "num_warps": 4 if x * y > 256 else 2, "num_stages": 4}
+    first = {"XBLOCK": x, "YBLOCK": y, "RBLOCK": r, "num_warps": 4 if x * y > 256 else 2,
+             "num_stages": 3 if r == 128 else 4}  # fmt: skip
     found = [first]
     deepest = max(16, min(128, 1 << (k - 1).bit_length()))
     for yb, xb, rb, warps, stages in (

@@ -123,7 +123,11 @@ def product_node(g: Any, a: TensorValue, b: TensorValue, meta: Any) -> TensorVal
         return builder.reduction(builder.mul(left, right), "sum", None, torch.float32)
 
     outer = [*a.shape[:-1], b.shape[-1]]
-    return g.reduction_node(outer, [a.shape[-1]], body, [lambda _, results: results[0]], [meta], a)[0]
+
+    def finish(builder: Builder, results: list[Op]) -> Op:
+        return builder.to_dtype(results[0], meta.dtype)  # readers in the same kernel get the rounded value, too
+
+    return g.reduction_node(outer, [a.shape[-1]], body, [finish], [meta], a)[0]
 
 
 __all__ = ["MOST_WORK", "as_loops", "is_small", "product_node"]
