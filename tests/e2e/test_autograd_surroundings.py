@@ -160,8 +160,8 @@ def leaves(tree: Any) -> list[Any]:
     [
         second_gradient_of_a_written_buffer, second_gradient_through_two_graphs, second_gradient_of_an_eager_temporary,
         checkpointed_layers_that_draw, batch_norm_in_a_checkpoint, compiled_function_in_a_checkpoint, forward_mode,
-        forward_mode_over_a_leaf, batched_gradients, backward_hooks_of_a_module, hooks_on_saved_tensors, view_of_a_list_beside_a_write,
-        norms_and_recurrence_under_autocast,
+        forward_mode_over_a_leaf, batched_gradients, backward_hooks_of_a_module, hooks_on_saved_tensors,
+        view_of_a_list_beside_a_write, norms_and_recurrence_under_autocast,
     ],
     ids=lambda f: f.__name__,
 )  # fmt: skip

@@ -80,6 +80,9 @@ def storage_and_start(tensor: torch.Tensor) -> tuple[int, int]:
             return 0, 0
 
 
+FUNCTION_NUMBERS = torch.autograd.function.AUTOGRAD_FUNCTION_COUNTER  # numbers the classes of autograd functions
+
+
 def in_dual_level() -> bool:
     """Is forward-mode differentiation on? Its tangents are carried by the operators of eager."""
     return forward_ad._current_level >= 0

@@ -307,3 +307,27 @@ def test_extremes_of_sizes_that_only_the_run_knows():
     for n in (1, 3, 5):
         x = torch.tensor([1.0] * n + [-1.0] * 2)
         assert [tuple(t.shape) for t in compiled(x)] == [(min(n, 3),), (max(2, n),)]
+
+
+def test_a_class_of_autograd_functions_made_inside_is_compiled_once():
+    """torch numbers such classes by a counter that moves with every compilation: no guard on it would hold."""
+
+    def fn(x):
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                return a * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2
+
+        return Double.apply(x) + 1
+
+    compiled = lamina_dynamo.optimize("eager")(fn)
+    for _ in range(4):
+        x = torch.ones(3, requires_grad=True)
+        y = compiled(x)
+        y.sum().backward()
+        assert torch.equal(y, torch.full((3,), 3.0)) and torch.equal(x.grad, torch.full((3,), 2.0))
+    assert not any("AUTOGRAD_FUNCTION_COUNTER" in key for key in lamina_dynamo.counters()["recompiles"])

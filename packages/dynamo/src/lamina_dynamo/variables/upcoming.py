@@ -13,6 +13,7 @@ import operator
 import types
 from typing import Any
 
+from .. import _torch
 from ..parked import Parked, is_untouched, take
 from ..resume import generator_entry
 from ..source import AttrSource, ItemSource, PythonSource
@@ -160,8 +161,8 @@ def wrap_count(tx: Any, value: Any, source: Any) -> VariableTracker:
         _count_parts(value)
     except ValueError:  # not of ints
         return wrap_iterator(tx, value, source)
-    if source is None:
-        return OutsideIterator(value, source)
+    if source is None or value is _torch.FUNCTION_NUMBERS:
+        return OutsideIterator(value, source)  # the other moves whenever a graph is compiled: no guard on it would hold
     tx.output.guard(source, "TYPE", itertools.count)
     return CountIterator(tx, value, source)
 
