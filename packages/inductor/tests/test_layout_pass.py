@@ -259,3 +259,19 @@ def test_depthwise_weight_gradient(size, kernel, stride, padding, dilation, dtyp
         near = dict(rtol=2e-2, atol=0.1) if dtype == torch.bfloat16 else dict(rtol=1e-4, atol=1e-4)
         compiled = run(gm, [x, w, g], target, **near)
         assert sum(k.name.startswith("depthwise_weight_grad") for k in compiled.kernels) == 2
+
+
+@pytest.mark.parametrize(
+    "dtype, groups, window, wanted",
+    [
+        (torch.float32, 1, 3, True),
+        (torch.float32, 16, 3, True),  # a kernel of ours
+        (torch.float32, 16, 7, False),  # too many taps for it
+        (torch.float32, 4, 3, False),
+        (torch.bfloat16, 16, 7, True),
+    ],
+)
+def test_which_convolutions_a_gpu_runs_channels_last(dtype, groups, window, wanted):
+    x = torch.empty(2, 16, 8, 8, dtype=dtype, device="meta")
+    weight = torch.empty(16, 16 // groups, window, window, dtype=dtype, device="meta")
+    assert layout_pass.cuda_prefers(x, weight, groups) is wanted

@@ -60,6 +60,9 @@ EXTERNS: dict[str, _Extern] = {
 """Extern prims that have kernels for channels-last operands. `convolution` decides for itself (`prefers`); the others
 follow their operands."""
 
+DEPTHWISE_TAPS = 25
+"""Largest window of the depthwise convolutions that `lowering.depthwise` writes itself."""
+
 _CONVOLUTIONS = ("convolution", "convolution_backward")
 _FOLLOW = frozenset({"cat", "pad", "slice", "flip", "restride"})
 _LEAST_GAIN = 1.25  # elements whose turning the convolutions save, for each element that the plan turns
@@ -81,7 +84,9 @@ def cuda_prefers(x: Any, weight: Any, groups: int) -> bool:
     groups do so in half precision only. Depthwise ones are kernels of ours that read along the channels."""
     if x.dtype in (torch.float16, torch.bfloat16):
         return True
-    return x.dtype is torch.float32 and (groups == 1 or groups == x.shape[1] == weight.shape[0])
+    taps = weight.shape[2] * weight.shape[3]
+    ours = groups == x.shape[1] == weight.shape[0] and taps <= DEPTHWISE_TAPS
+    return x.dtype is torch.float32 and (groups == 1 or ours)
 
 
 PREFERS: dict[str, Callable[[Any, Any, int], bool]] = {"cpu": cpu_prefers, "cuda": cuda_prefers}

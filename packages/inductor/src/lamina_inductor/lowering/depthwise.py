@@ -16,11 +16,8 @@ import torch
 from ..index import Expr, to_expr
 from ..ir.loops import Builder, Index, LoopNode, loop_index, loop_vars
 from ..ir.tensor import TensorValue, is_tensor_value
-from ..layout_pass import channels_last_strides
+from ..layout_pass import DEPTHWISE_TAPS, channels_last_strides
 from ..ops import Op, compute_dtype
-
-MOST_TAPS = 25
-"""Taps that are written out; larger windows stay with the library."""
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -61,7 +58,7 @@ def window_of(
     if any(s is None or 0 in s for s in shapes):
         return None
     (n, c, h, w), (o, inner, kh, kw), (_, _, oh, ow) = shapes  # type: ignore[misc]
-    if groups == 1 or groups != c or o != c or inner != 1 or kh * kw > MOST_TAPS:
+    if groups == 1 or groups != c or o != c or inner != 1 or kh * kw > DEPTHWISE_TAPS:
         return None
     pairs = [_ints(tuple(p) * (2 // len(p))) for p in (stride, padding, dilation)]
     if any(p is None for p in pairs):
@@ -186,4 +183,4 @@ def weight_gradient(g: Any, win: Window, grad: TensorValue, x: TensorValue, meta
     return g.stored(meta, name, layout)
 
 
-__all__ = ["MOST_TAPS", "Window", "forward", "input_gradient", "weight_gradient", "window_of"]
+__all__ = ["Window", "forward", "input_gradient", "weight_gradient", "window_of"]
