@@ -166,3 +166,57 @@ def test_a_vocabulary_of_odd_size():
     got.backward()
     torch.testing.assert_close(other.weight.grad, head.weight.grad, rtol=5e-2, atol=1e-4)
     torch.testing.assert_close(xs[1].grad, xs[0].grad, rtol=5e-2, atol=1e-4)
+
+
+def test_another_thread_calls_what_this_one_compiled():
+    import threading
+
+    model = mlp().eval()
+    x = torch.randn(16, 64, device="cuda")
+    for mode in ("default", "reduce-overhead"):
+        call, got = lamina.compile(model, mode=mode), []
+        with torch.no_grad():
+            for _ in range(4):
+                call(x)
+
+        def run(call=call, got=got):
+            with torch.no_grad():
+                got.append(call(x))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        torch.testing.assert_close(got[0], model(x))
+
+
+def test_random_numbers_of_a_recording_differ_between_calls():
+    call = lamina.compile(lambda x: F.dropout(x, 0.5), mode="reduce-overhead")
+    x = torch.ones(4096, device="cuda")
+    seen = [call(x).clone() for _ in range(6)]
+    assert all(not torch.equal(a, b) for k, a in enumerate(seen) for b in seen[:k])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel, stride", [(3, 1), (5, 2)])
+def test_depthwise_training(dtype, kernel, stride):
+    torch.manual_seed(0)
+    make = lambda: nn.Sequential(  # noqa: E731
+        nn.Conv2d(3, 24, 1), nn.Conv2d(24, 24, kernel, stride, kernel // 2, groups=24, bias=False), nn.Hardswish()
+    ).to("cuda", dtype)
+    model, other = make(), make()
+    other.load_state_dict(model.state_dict())
+    x = torch.randn(4, 3, 17, 15, device="cuda", dtype=dtype)
+    torch.testing.assert_close(step(lamina.compile(other), x), step(model, x))
+    tolerance = {"rtol": 3e-2, "atol": 3e-3} if dtype == torch.bfloat16 else {"rtol": 2e-3, "atol": 1e-4}
+    for p, q in zip(model.parameters(), other.parameters()):
+        torch.testing.assert_close(q.grad, p.grad, **tolerance)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 200])
+def test_products_with_what_follows_them(rows):
+    torch.manual_seed(0)
+    w, v, b = (torch.randn(*s, device="cuda", dtype=torch.bfloat16) / 16 for s in ((256, 512), (256, 512), (256,)))
+    x = torch.randn(rows, 512, device="cuda", dtype=torch.bfloat16)
+    fn = lambda x: F.silu(F.linear(x, w, b)) * F.linear(x, v) + 1  # noqa: E731
+    for mode in ("default", "max-autotune-no-cudagraphs"):
+        torch.testing.assert_close(lamina.compile(fn, mode=mode)(x), fn(x), rtol=3e-2, atol=3e-2)

@@ -152,8 +152,12 @@ def measure(problem: Problem, folder: pathlib.Path) -> Seconds:
 
 def _library_call(p: Problem) -> Any:
     lead = (p.batch,) if p.batch else ()
-    a = torch.empty_strided((*lead, p.m, p.k), p.a_stride, dtype=p.dtype, device=p.device).normal_()
-    b = torch.empty_strided((*lead, p.k, p.n), p.b_stride, dtype=p.dtype, device=p.device).normal_()
+    source = torch.Generator(p.device).manual_seed(0)  # the program's own random numbers stay what they are
+
+    def operand(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+        return torch.empty_strided(shape, stride, dtype=p.dtype, device=p.device).normal_(generator=source)
+
+    a, b = operand((*lead, p.m, p.k), p.a_stride), operand((*lead, p.k, p.n), p.b_stride)
     out = torch.empty(*lead, p.m, p.n, dtype=p.dtype, device=p.device)
     op = torch.bmm if p.batch else torch.mm
     return lambda: op(a, b, out=out)

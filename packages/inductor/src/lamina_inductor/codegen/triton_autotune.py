@@ -238,12 +238,13 @@ class DeviceMeasure:
             s for s in self.program.steps if isinstance(s, KernelCall) and s.kernel.key() == kernel.program_key
         )
         named: dict[str, torch.Tensor] = {}
+        source = torch.Generator(self.device).manual_seed(0)  # the program's own random numbers stay what they are
         for name, parameter in zip(call.args, kernel.spec.arguments, strict=True):
             layout = self.program.buffers[name].layout
             numel = int(evaluate(layout.offset + layout.span, {}))
             t = torch.zeros(max(numel, 1), dtype=layout.dtype, device=self.device)
             if layout.dtype.is_floating_point:
-                t.normal_()
+                t.normal_(generator=source)
             named[parameter.name] = t
         for w in kernel.workspaces:
             named[w.name] = torch.zeros(int(evaluate(w.rows, {})), dtype=w.dtype, device=self.device)
