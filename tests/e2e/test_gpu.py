@@ -198,7 +198,8 @@ def test_random_numbers_of_a_recording_differ_between_calls():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kernel, stride", [(3, 1), (5, 2)])
-def test_depthwise_training(dtype, kernel, stride):
+def test_depthwise_training(dtype, kernel, stride, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
     make = lambda: nn.Sequential(  # noqa: E731
         nn.Conv2d(3, 24, 1), nn.Conv2d(24, 24, kernel, stride, kernel // 2, groups=24, bias=False), nn.Hardswish()
@@ -206,8 +207,8 @@ def test_depthwise_training(dtype, kernel, stride):
     model, other = make(), make()
     other.load_state_dict(model.state_dict())
     x = torch.randn(4, 3, 17, 15, device="cuda", dtype=dtype)
-    torch.testing.assert_close(step(lamina.compile(other), x), step(model, x))
-    tolerance = {"rtol": 3e-2, "atol": 3e-3} if dtype == torch.bfloat16 else {"rtol": 2e-3, "atol": 1e-4}
+    tolerance = {"rtol": 3e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(step(lamina.compile(other), x), step(model, x), **tolerance)
     for p, q in zip(model.parameters(), other.parameters()):
         torch.testing.assert_close(q.grad, p.grad, **tolerance)
 
