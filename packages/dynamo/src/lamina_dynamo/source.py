@@ -15,8 +15,10 @@ Sources are immutable and hashable; two sources are equal if they spell the same
 from __future__ import annotations
 
 import builtins
+import collections
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -42,10 +44,12 @@ __all__ = [
     "Scope",
     "SelfDictSource",
     "Source",
+    "StoredItemSource",
     "SuperSource",
     "TensorMetaSource",
     "TypeSource",
     "WeakRefCallSource",
+    "item_source",
 ]
 
 
@@ -493,6 +497,32 @@ class ItemSource(Source):
     def emit(self, codegen: Any) -> None:
         codegen.load_const(self.key)
         codegen.binary_subscr()
+
+
+class StoredItemSource(ItemSource):
+    """An item of a container whose class has a ``__getitem__`` of its own, past which the item is read."""
+
+    __slots__ = ()
+
+    def step(self, value: Any, scope: Scope) -> Any:
+        return _stored_item(value, self.key)
+
+    def emit(self, codegen: Any) -> None:
+        self._emit_through(codegen, _stored_item, self.key)
+
+
+def _stored_item(container: Any, key: Any) -> Any:
+    plain = next(kind for kind in _CONTAINERS if isinstance(container, kind))
+    return plain.__getitem__(container, key)
+
+
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, collections.deque)
+_PLAIN_READERS = tuple(kind.__getitem__ for kind in _CONTAINERS)
+
+
+def item_source(container: Any) -> Callable[[Source, Any], ItemSource]:
+    """The class of sources for the items of a dict, list, tuple or deque."""
+    return ItemSource if type(container).__getitem__ in _PLAIN_READERS else StoredItemSource
 
 
 def _table_keys(value: dict[Any, Any]) -> list[Any]:

@@ -271,12 +271,14 @@ def wrap_tuple(tx: Any, value: tuple[Any, ...], source: Any) -> VariableTracker:
     return TupleVariable(_wrap_elements(tx, value, source), source)
 
 
-def _wrap_elements(tx: Any, value: Any, source: Any) -> list[VariableTracker]:
+def _wrap_elements(tx: Any, value: Any, source: Any, container: Any = None) -> list[VariableTracker]:
+    """Trackers of the elements; ``container``: the object that they are read from, if it is not ``value``."""
     if source is None:
         return [tx.wrap(v, None) for v in value]
-    from ..source import ItemSource
+    from ..source import item_source
 
-    return [wrap_lazy(tx, v, ItemSource(source, i)) for i, v in enumerate(value)]
+    source_of = item_source(value if container is None else container)
+    return [wrap_lazy(tx, v, source_of(source, i)) for i, v in enumerate(value)]
 
 
 class SizeVariable(TupleVariable):
@@ -908,14 +910,6 @@ def set_deque(target: Any, items: list[Any]) -> None:
     collections.deque.extend(target, items)
 
 
-def _deque_elements(tx: Any, value: Any, source: Any) -> list[VariableTracker]:
-    if source is None:
-        return [tx.wrap(v, None) for v in value]
-    from ..source import ItemSource
-
-    return [wrap_lazy(tx, v, ItemSource(source, i)) for i, v in enumerate(value)]
-
-
 @wraps_type(collections.deque)
 def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
@@ -923,7 +917,7 @@ def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
         tx.output.guard(source, "LENGTH", len(value))
     vt = DequeVariable([], source, value.maxlen)
     tx.output.builder.remember(value, vt)
-    vt.items.extend(_deque_elements(tx, value, source))
+    vt.items.extend(_wrap_elements(tx, value, source))
     return vt
 
 
@@ -933,19 +927,19 @@ def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
 def _list_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "LENGTH", list.__len__(value))
-    return ListVariable(_wrap_elements(tx, list.__iter__(value), source), source)
+    return ListVariable(_wrap_elements(tx, list.__iter__(value), source, value), source)
 
 
 def _tuple_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "LENGTH", tuple.__len__(value))
-    return TupleVariable(_wrap_elements(tx, tuple.__iter__(value), source), source)
+    return TupleVariable(_wrap_elements(tx, tuple.__iter__(value), source, value), source)
 
 
 def _deque_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "LENGTH", collections.deque.__len__(value))
-    items = _deque_elements(tx, collections.deque.__iter__(value), source)
+    items = _wrap_elements(tx, collections.deque.__iter__(value), source, value)
     return DequeVariable(items, source, value.maxlen)
 
 

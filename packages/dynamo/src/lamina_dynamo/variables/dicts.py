@@ -828,7 +828,7 @@ def items_in_order(value: dict[Any, Any]) -> Any:
 
 
 def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any) -> None:
-    from lamina_dynamo.source import DictKeySource, DictValueSource, ItemSource
+    from lamina_dynamo.source import DictKeySource, DictValueSource, item_source
     from lamina_dynamo.variables.constant import is_constant_value
 
     table = {id(k): i for i, k in enumerate(dict.keys(value))}
@@ -843,11 +843,11 @@ def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any)
                 key = stored_key(tx, vt, key_vt.realize())
                 vt.entries[key] = (key_vt, wrap_lazy(tx, v, None if source is None else DictValueSource(source, i)))
                 continue
-        item_source: Any = None
+        found_at: Any = None
         if source is not None:
             plain = is_constant_value(k) or type(k) is types.FunctionType
-            item_source = ItemSource(source, k) if plain else DictValueSource(source, i)
-        vt.entries[key_vt.realize().hash_key(tx)] = (key_vt, wrap_lazy(tx, v, item_source))
+            found_at = item_source(value)(source, k) if plain else DictValueSource(source, i)
+        vt.entries[key_vt.realize().hash_key(tx)] = (key_vt, wrap_lazy(tx, v, found_at))
 
 
 @wraps_type(dict)
