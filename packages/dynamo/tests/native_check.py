@@ -224,6 +224,40 @@ def test_fork():
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def test_values_given_by_the_guards():
+    """What the guard program has in its registers is found in the first local behind the arguments."""
+
+    def new(x, *rest, k):
+        if 0:
+            given = None
+        first = given[0] * 2
+        del given
+        return first, x, rest, k
+
+    def compile_given(owner, code, f_locals, f_globals, f_builtins, closure, misses):
+        local = native.ACCESSES["LOCAL"]
+        nodes = [(local, -1, None, None, 1, 0, 0), (local, -1, None, None, 0, 1, 0)]  # k, then x
+        program = native.GuardProgram(nodes, [], [], 2, (1, 0))
+        stack = new.__code__.co_stacksize + (50_000 if "big" in code.co_name else 3)
+        assert new.__code__.co_varnames[:4] == ("x", "k", "rest", "given")
+        return native.Entry(KEY, code, new.__code__.replace(co_stacksize=stack), program, None, False)
+
+    owner = native.Owner(KEY, compile_given)
+
+    def small(x, *rest, k):
+        return x
+
+    def big(x, *rest, k):
+        return x
+
+    for f in (small, big):
+        for turn in range(3):  # made now, then found
+            value = [turn]
+            before = sys.getrefcount(value)
+            assert native.Wrapper(f, owner)(value, 1, k=5) == ([turn, turn], value, (1,), 5)
+            assert sys.getrefcount(value) == before
+
+
 def main():
     for name, check in list(globals().items()):
         if name.startswith("test_"):
