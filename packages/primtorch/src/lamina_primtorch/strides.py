@@ -25,6 +25,37 @@ def _contiguous_of(shape: tuple) -> tuple:
     return tuple(reversed(out))
 
 
+def _kept(shape: tuple, what: str) -> tuple[dict[Any, Any], Any]:
+    """(what was computed from symbolic shapes so far, the key of this one). Arithmetic on symbolic sizes costs a tenth
+    of a millisecond a step, and the shapes of a graph are few. Kept by the shape environment of the symbols."""
+    env = None
+    key: list = []
+    for n in shape:
+        if type(n) is not int:
+            n = getattr(n, "node", None)
+            env = getattr(n, "shape_env", None)
+            if env is None:
+                return {}, None
+        key.append(n)
+    return env.__dict__.setdefault(what, {}), tuple(key)
+
+
+def equal(a: Ints, b: Ints) -> bool:
+    """Whether two rows of sizes or strides are equal. Of two numbers that are the same expression nothing is asked."""
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b):
+        if x is y:
+            continue
+        if type(x) is torch.SymInt and type(y) is torch.SymInt:
+            m, n = x.node, y.node
+            if m is n or m.expr == n.expr:
+                continue
+        if not x == y:
+            return False
+    return True
+
+
 def contiguous(shape: Ints) -> tuple:
     """Row-major strides; a dimension of size 0 counts as 1."""
     shape = tuple(shape)
@@ -33,6 +64,14 @@ def contiguous(shape: Ints) -> tuple:
             break
     else:
         return _contiguous_of(shape)
+    known, key = _kept(shape, "_lamina_contiguous")
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _contiguous_of_symbols(shape)
+    return found
+
+
+def _contiguous_of_symbols(shape: tuple) -> tuple:
     out: list = []
     step: Any = 1
     for n in reversed(shape):
@@ -70,7 +109,7 @@ def has_zero(shape: Ints) -> bool:
 
 
 def is_contiguous(shape: Ints, stride: Ints) -> bool:
-    if tuple(stride) == contiguous(shape) or has_zero(shape):
+    if equal(stride, contiguous(shape)) or has_zero(shape):
         return True
     expect: Any = 1
     for n, s in zip(reversed(shape), reversed(stride)):
@@ -182,18 +221,18 @@ def elementwise(shape: tuple, operands: Sequence[tuple[Ints, Ints]]) -> tuple:
     rank = len(shape)
     same = True
     for s, _ in operands:
-        if tuple(s) != shape:
+        if not equal(tuple(s), shape):
             same = False
             break
     plain = contiguous(shape)
     if same:
         first = tuple(operands[0][1])
-        equal = True
+        alike = True
         for _, st in operands:
-            if tuple(st) != first:
-                equal = False
+            if not equal(tuple(st), first):
+                alike = False
                 break
-        if equal and first == plain:
+        if alike and equal(first, plain):
             return plain
         every = True
         for s, st in operands:
@@ -204,7 +243,7 @@ def elementwise(shape: tuple, operands: Sequence[tuple[Ints, Ints]]) -> tuple:
             return plain
         if rank == 4 and all(is_channels_last(s, st) for s, st in operands):
             return channels_last(shape)
-        if equal and is_dense(shape, first):
+        if alike and is_dense(shape, first):
             return first
     elif rank <= 1:
         return plain
@@ -224,7 +263,7 @@ def elementwise(shape: tuple, operands: Sequence[tuple[Ints, Ints]]) -> tuple:
 def like(shape: tuple, stride: Ints) -> tuple:
     """Strides of ``empty_like`` (preserve_format): dense inputs keep theirs, others get a dense order of theirs."""
     stride = tuple(stride)
-    if stride == contiguous(shape):
+    if equal(stride, contiguous(shape)):
         return stride
     if is_dense(shape, stride):
         return stride
@@ -246,7 +285,7 @@ def with_format(shape: tuple, stride: Ints, memory_format: Any) -> tuple:
 def view(shape: Ints, stride: Ints, new: Ints) -> tuple | None:
     """Strides that view ``shape``/``stride`` as ``new`` (same number of elements), or None where a copy is needed."""
     shape, stride, new = tuple(shape), tuple(stride), tuple(new)
-    if stride == contiguous(shape) and not has_zero(shape):
+    if equal(stride, contiguous(shape)) and not has_zero(shape):
         return contiguous(new)
     if has_zero(shape):
         return stride if shape == new else contiguous(new)
@@ -273,10 +312,22 @@ def view(shape: Ints, stride: Ints, new: Ints) -> tuple | None:
 
 
 def numel(shape: Ints) -> Any:
+    shape = tuple(shape)
     n: Any = 1
     for s in shape:
+        if type(s) is not int:
+            break
         n = n * s
-    return n
+    else:
+        return n
+    known, key = _kept(shape, "_lamina_numel")
+    found = known.get(key)
+    if found is None:
+        n = 1
+        for s in shape:
+            n = n * s
+        found = known[key] = n
+    return found
 
 
 def infer_view(new: Ints, count: Any, shape: Ints = ()) -> tuple:
@@ -287,7 +338,7 @@ def infer_view(new: Ints, count: Any, shape: Ints = ()) -> tuple:
         for n in new:
             if type(n) is int and n < -1:
                 raise RuntimeError(f"invalid shape dimension {n} at index {new.index(n)} of shape {list(new)}")
-        if have is not count and have != count:
+        if not equal((have,), (count,)):
             raise RuntimeError(f"shape '{list(new)}' is invalid for input of size {count}")
         return new
     known: Any = 1
@@ -318,7 +369,7 @@ def broadcast(*shapes: Ints) -> tuple:
     first = tuple(shapes[0])
     for s in shapes[1:]:
         s = tuple(s)
-        if len(s) == len(first) and s == first:  # equal lengths first: comparing sizes may fix a symbol
+        if equal(s, first):  # equal lengths first: comparing sizes may fix a symbol
             continue
         if len(s) > len(first):
             first, s = s, first

@@ -35,13 +35,13 @@ def elementwise_meta(operands: tuple, dtype: torch.dtype | None = None) -> Tenso
                 shape = tuple(x.shape)
                 stride = tuple(x.stride())
             else:
-                if x.shape is not first.shape and tuple(x.shape) != shape:
+                if x.shape is not first.shape and not strides.equal(tuple(x.shape), shape):
                     raise RuntimeError(f"elementwise prim on shapes {shape} and {tuple(x.shape)}: broadcast first")
-                if tuple(x.stride()) != stride:
+                if not strides.equal(tuple(x.stride()), stride):
                     same = False
     if first is None:
         raise TypeError("an elementwise prim needs a tensor operand")
-    if not same or stride != strides.contiguous(shape):
+    if not same or not strides.equal(stride, strides.contiguous(shape)):
         stride = strides.elementwise(shape, [(x.shape, x.stride()) for x in operands if hasattr(x, "dtype")])
     return TensorMeta(shape, stride, dtype or first.dtype, first.device)
 

@@ -47,7 +47,7 @@ def pointwise(tensors: list, dtype: torch.dtype, common: torch.dtype | None = No
         t = tensors[0]
         shape = tuple(t.shape)
         stride = tuple(t.stride())
-        if stride != strides.contiguous(shape) or (number and strides.has_zero(shape)):
+        if not strides.equal(stride, strides.contiguous(shape)) or (number and strides.has_zero(shape)):
             stride = strides.elementwise(shape, [(shape, stride), ((), ())] if number else [(shape, stride)])
         return TensorMeta(shape, stride, dtype, t.device)
     shapes = [tuple(t.shape) for t in tensors]
@@ -83,7 +83,7 @@ def _unary(kind: str) -> Callable[[tuple, dict], Any]:
                 raise NotImplementedError
         shape = tuple(t.shape)
         stride = tuple(t.stride())
-        if stride != strides.contiguous(shape):
+        if not strides.equal(stride, strides.contiguous(shape)):
             stride = strides.elementwise(shape, [(shape, stride)])
         return TensorMeta(shape, stride, dtype, t.device)
 

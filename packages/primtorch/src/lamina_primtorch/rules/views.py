@@ -29,7 +29,7 @@ def view(x: Any, size: Any) -> TensorMeta:
     shape = tuple(x.shape)
     stride = tuple(x.stride())
     new = strides.infer_view(size, strides.numel(shape))
-    if stride == strides.contiguous(shape) and not strides.has_zero(shape):
+    if strides.equal(stride, strides.contiguous(shape)) and not strides.has_zero(shape):
         return TensorMeta(new, stride if new == shape else strides.contiguous(new), x.dtype, x.device)
     got = strides.view(shape, stride, new)
     if got is None:
