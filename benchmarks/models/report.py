@@ -125,7 +125,7 @@ def table(results: list[dict]) -> str:
             r = rs.get(i)
             if r is None:
                 row += [""] * 6
-            elif r["status"] in ("error", "timeout"):
+            elif r["status"] in ("error", "timeout", "eager fails"):
                 row += [f"{r['status']}: {str(r.get('error', ''))[:80]}".replace("|", "/").replace("\n", " ")] + [
                     ""
                 ] * 5

@@ -104,6 +104,23 @@ def loss_of(out) -> torch.Tensor:
     )
 
 
+class EagerFails(Exception):
+    """Eager itself rejects the model in this dtype; `same`: the compiled model raises the same type of exception."""
+
+    def __init__(self, error: Exception, got: Exception | None) -> None:
+        super().__init__(f"{type(error).__name__}: {str(error)[:400]}")
+        self.same = type(got) is type(error)
+
+
+def error_of(step: Step) -> Exception | None:
+    """What a call raises, or None."""
+    try:
+        step.snapshot()
+    except Exception as error:
+        return error
+    return None
+
+
 class Step:
     """One call of a model: inference, or forward, loss and backward."""
 
@@ -251,7 +268,11 @@ def run(a: argparse.Namespace) -> dict:
     def compare(args, kwargs) -> tuple[dict, Step, Step]:
         """One call of eager, of float64 and of the compiled model on the same weights: errors, and the steps."""
         eager = Step(fresh(model), model, args, kwargs, a.mode, amp, a.device)
-        want = eager.snapshot()
+        try:
+            want = eager.snapshot()
+        except Exception as error:
+            step = Step(fresh(other), compiled, args, kwargs, a.mode, amp, a.device)
+            raise EagerFails(error, error_of(step)) from error
         exact = None
         if not a.no_float64:
             try:
@@ -329,6 +350,10 @@ def main() -> None:
     try:
         res = run(a)
         res["status"] = "ok" if res["accurate"] else "inaccurate"
+    except EagerFails as e:
+        given = {k: getattr(a, k) for k in ("key", "impl", "mode", "dtype", "size")}
+        res = {**given, "status": "eager fails" if e.same else "error", "error": f"in eager: {e}"}
+        res["same_error"] = e.same
     except Exception as e:
         traceback.print_exc()
         res = {
