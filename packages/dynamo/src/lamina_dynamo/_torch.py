@@ -51,6 +51,13 @@ def original_of(function: Any) -> Any:
     return None
 
 
+def numpy_on_tensors() -> Any:
+    """torch's rendering of numpy: its functions on tensors, with numpy's promotion of types."""
+    import torch._numpy
+
+    return torch._numpy
+
+
 def python_of_script(function: Any) -> Any:
     """The Python function that ``torch.jit.script`` compiled into ``function``; None if it has none or was traced."""
     original = getattr(function, "_torchdynamo_inline", None)

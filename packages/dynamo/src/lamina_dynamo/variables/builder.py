@@ -47,6 +47,7 @@ ROW_MODULES = (
     "itertools_",
     "enum_",
     "numpy_",
+    "numpy_arrays",
     "dataclass_",
     "stdlib",
     "copying",

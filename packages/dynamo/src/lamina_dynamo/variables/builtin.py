@@ -167,6 +167,11 @@ class BuiltinVariable(VariableTracker):
 
                 source = None if self.source is None else AttrSource(self.source, "__self__")
                 return call_class_method(tx, descriptor.real, tx.wrap(owner, source), args, kwargs)
+        from .numpy_arrays import call_numpy, is_taken
+
+        taken = is_taken(fn)
+        if taken is not None:
+            return call_numpy(tx, taken, args, kwargs)
         tx.graph_break("unknown_builtin", function=f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', fn)}")
 
 

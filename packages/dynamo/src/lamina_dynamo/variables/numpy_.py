@@ -1,10 +1,11 @@
 """numpy's scalars and the ufuncs on them: immutable numbers, folded like those of Python.
 
-numpy is looked at only if the program has loaded it. Its arrays are left to eager.
+numpy is looked at only if the program has loaded it. Its arrays: see `numpy_arrays`.
 """
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
@@ -35,8 +36,10 @@ def _is_folded_function(value: Any) -> bool:
         return False
     if isinstance(value, numpy.ufunc):
         return True
+    from .numpy_arrays import is_taken
+
     name = getattr(value, "__name__", None)
-    return name in _FOLDED_NAMES and getattr(numpy, name, None) is value
+    return name in _FOLDED_NAMES and getattr(numpy, name, None) is value or is_taken(value) is not None
 
 
 class NumpyNumber(ConstantVariable):
@@ -55,7 +58,7 @@ class NumpyNumber(ConstantVariable):
 
 
 class NumpyFunction(VariableTracker):
-    """A ufunc or another pure function of numpy: run on numbers during translation."""
+    """A ufunc or another pure function of numpy, run on numbers during translation; or a dtype."""
 
     __slots__ = ("value",)
     has_identity = False
@@ -63,6 +66,10 @@ class NumpyFunction(VariableTracker):
     def __init__(self, value: Any, source: Any):
         self.value = value
         self.source = source
+
+    @property
+    def makes_arrays(self) -> bool:
+        return not isinstance(self.value, sys.modules["numpy"].ufunc) and self.value.__name__ not in _FOLDED_NAMES
 
     def describe(self) -> str:
         return f"numpy function {self.value.__name__}"
@@ -79,13 +86,25 @@ class NumpyFunction(VariableTracker):
     def truth(self, tx: Any) -> bool:
         return True
 
+    def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
+        other = other.realize()
+        if op not in (operator.eq, operator.ne) or not other.is_python_constant():
+            return super().binary_op(tx, op, other, reflected)
+        return tx.const(bool(op(self.value, other.as_python_constant())))
+
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
         args = [a.realize() for a in args]
         kwargs = {k: v.realize() for k, v in kwargs.items()}
-        if all(a.is_python_constant() for a in (*args, *kwargs.values())):
+        from .numpy_arrays import call_numpy, is_taken
+
+        constant = all(a.is_python_constant() for a in (*args, *kwargs.values()))
+        taken = is_taken(self.value)
+        if constant and not (taken and self.makes_arrays):
             return fold(tx, self.value, args, kwargs)
+        if taken:
+            return call_numpy(tx, taken, args, kwargs)
         tx.graph_break("unknown_call", type=f"numpy.{self.value.__name__}")
 
     def reconstruct(self, codegen: Any) -> None:

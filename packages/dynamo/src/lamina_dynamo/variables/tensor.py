@@ -646,6 +646,14 @@ def _with_tensor_value(name: str, combine: Any) -> Callable[..., VariableTracker
     return method
 
 
+def _as_array(tx: Any, vt: TensorVariable, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
+    from .numpy_arrays import array_of_tensor
+
+    if args or kwargs:
+        raise GraphBreak("data_dependent_scalar", op="numpy")
+    return array_of_tensor(tx, vt)
+
+
 METHODS: dict[str, Callable[..., VariableTracker]] = {
     "addcdiv_": _with_tensor_value("addcdiv_", operator.truediv),
     "addcmul_": _with_tensor_value("addcmul_", operator.mul),
@@ -656,7 +664,7 @@ METHODS: dict[str, Callable[..., VariableTracker]] = {
     "dim": _dim,
     "ndimension": _dim,
     "tolist": _number("data_dependent_scalar", torch.Tensor.tolist, _to_list),
-    "numpy": _break("data_dependent_scalar"),
+    "numpy": _as_array,
     "__bool__": _number("data_dependent_branch", bool),
     "__float__": _number("data_dependent_scalar", float, lambda tx, vt: vt.convert_number(tx, float)),
     "__int__": _number("data_dependent_scalar", int, lambda tx, vt: vt.convert_number(tx, int)),

@@ -376,7 +376,35 @@ def _breaks(kind: str) -> Handler:
 
 handles(torch.autograd.backward)(_breaks("autograd_call"))
 handles(torch.seed, torch.initial_seed)(_breaks("random_state"))
-handles(torch.from_numpy, torch.save, torch.load)(_breaks("torch_unsupported"))
+handles(torch.save, torch.load)(_breaks("torch_unsupported"))
+
+
+def _array_tensor(tx: Any, args: list[VariableTracker]) -> VariableTracker | None:
+    """A new tensor over the memory of the numpy array that is the only argument; None if it is no such call."""
+    from .numpy_arrays import NumpyArrayVariable
+
+    array = args[0].realize() if args else None
+    if not isinstance(array, NumpyArrayVariable) or array.is_number:
+        return None
+    return array.tensor.call_method(tx, "detach", [], {})
+
+
+@handles(torch.from_numpy)
+def _from_numpy(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    made = _array_tensor(tx, args)
+    if made is None or kwargs or len(args) > 1:
+        raise GraphBreak("torch_unsupported", target="from_numpy")
+    return made
+
+
+@handles(torch.as_tensor)
+def _as_tensor(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    made = _array_tensor(tx, args)
+    if made is None:
+        return tx.output.create_call("call_function", torch.as_tensor, args, kwargs)
+    if len(args) > 1 or set(kwargs) - {"dtype"}:
+        raise GraphBreak("torch_unsupported", target="as_tensor")
+    return made.call_method(tx, "to", list(kwargs.values()), {}) if kwargs else made
 
 
 @handles(torch.as_strided)
@@ -402,6 +430,12 @@ def _numel(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker
 @handles(torch.tensor)
 def _tensor(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
     """``torch.tensor(n)`` of symbolic numbers must not read them: a fill, or a stack of fills."""
+    made = _array_tensor(tx, args)
+    if made is not None:
+        if len(args) > 1 or set(kwargs) - {"dtype"}:
+            raise GraphBreak("torch_unsupported", target="tensor")
+        copy = made.call_method(tx, "clone", [], {})
+        return copy.call_method(tx, "to", list(kwargs.values()), {}) if kwargs else copy
     data = args[0] if args else kwargs.get("data")
     if data is not None and _is_symbolic_data(data):
         rest = {k: a for k, a in kwargs.items() if k != "data"}
