@@ -2,6 +2,7 @@
 of the graph.
 """
 
+import pytest
 import torch
 import torch.fx as fx
 
@@ -42,3 +43,37 @@ def test_number_is_a_constant_of_the_graph():
     assert torch.equal(out, a * 2)
     out.sum().backward()
     assert torch.equal(a.grad, torch.full((3,), 2.0))
+
+
+BIG = 3.4028234663852886e38
+"""The largest float32."""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int8])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, m: (x.masked_fill(m, BIG),),
+        lambda x, m: (torch.full_like(x, -BIG),),
+        lambda x, m: (torch.clamp(x, min=-BIG),),
+        lambda x, m: (x.masked_fill(m, 300),),
+        lambda x, m: (torch.nn.functional.hardtanh(x, -1e300, 1e300),),
+        lambda x, m: (torch.add(x, x, alpha=1e300),),
+        lambda x, m: (x + BIG, x * 1e300, x > 1e300, torch.where(m, x, BIG)),
+        lambda x, m: (x.masked_fill(m, float("-inf")),),
+    ],
+)
+def test_numbers_that_a_dtype_does_not_hold(fn, dtype):
+    """Raises where eager raises, and the same values elsewhere."""
+    x, m = torch.tensor([1, 2], dtype=dtype), torch.tensor([True, False])
+    gm = torch.fx.symbolic_trace(fn)
+    compiled = aot.aot_compile(gm, [x, m])
+    try:
+        want = fn(x, m)
+    except RuntimeError as error:
+        with pytest.raises(RuntimeError) as found:
+            compiled(x, m)
+        assert str(found.value).splitlines()[0] == str(error).splitlines()[0]
+    else:
+        for a, b in zip(compiled(x, m), want, strict=True):
+            assert a.dtype is b.dtype and torch.equal(a, b)

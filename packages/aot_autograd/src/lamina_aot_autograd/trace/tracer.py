@@ -20,6 +20,7 @@ from ..functionalize import read_step, write
 from . import op_info
 from .fallback import meta_results, result_device
 from .op_info import COMPOSITE, INPLACE, MUTATE, OUT, PURE, VIEW, OpInfo
+from .overflow import FILLS, HALF_MAX, check_numbers, is_large
 from .sizes import SizeNodes
 from .special import SPECIAL
 from .tensor import Storage, TraceTensor, ViewStep, make_root, make_value, make_wrapper
@@ -98,6 +99,7 @@ class Tracer(DispatchMode):
         self.source_meta: dict[str, Any] = {}
         self.recompute: str | None = None
         self.checkpoint = 0  # number of the checkpointed region that is traced
+        self.large_number = False  # an argument of the op that is being recorded may be too large for its dtype
         self.sizes = SizeNodes(self)
         self._counts: dict[str, int] = {}
         self._constant_roots: dict[int, TraceTensor] = {}
@@ -137,6 +139,9 @@ class Tracer(DispatchMode):
 
     def record(self, base: str, func: Any, args: tuple, kwargs: dict, val: Any) -> fx.Node:
         """Append a node; `val` is its metadata value."""
+        if (self.large_number or func in FILLS) and self.phase == "forward":
+            self.large_number = False
+            check_numbers(func, args, kwargs, val)
         node = append_node(self.graph, self.name(base), func, args, kwargs)
         origin, number = self._origin()
         meta = node.meta
@@ -169,6 +174,8 @@ class Tracer(DispatchMode):
         if kind is TraceTensor:
             return self.read(value)
         if kind in _ATOMS:
+            if kind is float and not -HALF_MAX <= value <= HALF_MAX and is_large(value):
+                self.large_number = True
             return value
         if kind is list or kind is tuple:
             return kind([self.lower(item) for item in value])
