@@ -92,3 +92,21 @@ def test_backward_hooks_of_modules_are_set_up_by_eager(frames, wants_grad):
     torch.testing.assert_close(seen[0], seen[1])
     assert not any("Hook" in str(n.target) for gm in graphs for n in gm.graph.nodes)
     assert "_apply_on_tensors" not in frames
+
+
+def test_packed_sequences_are_one_break():
+    net = nn.LSTM(4, 5, batch_first=True)
+
+    def fn(x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x + 1, lengths, batch_first=True)
+        out, sizes = nn.utils.rnn.pad_packed_sequence(net(packed)[0], batch_first=True)
+        return out * 2, sizes
+
+    lamina_dynamo.reset()
+    x, lengths = torch.randn(2, 3, 4), torch.tensor([3, 2])
+    torch.testing.assert_close(lamina_dynamo.optimize("eager")(fn)(x, lengths), fn(x, lengths))
+    assert sum(lamina_dynamo.counters()["breaks"].values()) == 1
+    lamina_dynamo.reset()
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    lamina_dynamo.optimize("eager")(net)(packed)
+    assert sum(lamina_dynamo.counters()["breaks"].values()) >= 1

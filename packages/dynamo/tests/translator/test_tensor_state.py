@@ -10,25 +10,13 @@ import copy
 import pytest
 import torch
 import torch.nn as nn
+from program_tables import ProgramTable, leaf
 
 import lamina_dynamo
 
-ONE_GRAPH = {}
-MAY_BREAK = {}
-
-
-def one_graph(make):
-    ONE_GRAPH[make.__name__] = make
-    return make
-
-
-def may_break(make):
-    MAY_BREAK[make.__name__] = make
-    return make
-
-
-def leaf(*shape):
-    return torch.randn(*shape, requires_grad=True)
+TABLE = ProgramTable()
+ONE_GRAPH, MAY_BREAK = TABLE.whole, TABLE.others
+one_graph, may_break = TABLE.one_graph, TABLE.may_break
 
 
 class Net(nn.Module):

@@ -10,27 +10,15 @@ import collections
 import pytest
 import torch
 import torch.nn as nn
+from program_tables import ProgramTable, leaf
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import lamina_dynamo
 
-ONE_GRAPH = {}
-MAY_BREAK = {}
-
-
-def one_graph(make):
-    ONE_GRAPH[make.__name__] = make
-    return make
-
-
-def may_break(make):
-    MAY_BREAK[make.__name__] = make
-    return make
-
-
-def leaf(*shape):
-    return torch.randn(*shape, requires_grad=True)
+TABLE = ProgramTable()
+ONE_GRAPH, MAY_BREAK = TABLE.whole, TABLE.others
+one_graph, may_break = TABLE.one_graph, TABLE.may_break
 
 
 # Each function returns (program, arguments). Losses are made of all differentiable results.
