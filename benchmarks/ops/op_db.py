@@ -207,7 +207,7 @@ def work(options: argparse.Namespace) -> None:
         except Exception as e:
             found = [("all", f"harness {type(e).__name__}: {str(e)[:200]}")]
         row = {
-            "key": key, "backend": options.backend, "passed": sum(p is None for _, p in found),
+            "key": key, "backend": options.backend, "torch": torch.__version__, "passed": sum(p is None for _, p in found),
             "seconds": round(time.time() - start, 2), "problems": [[label, p] for label, p in found if p is not None],
             "closer": [label for label, _ in found if label.startswith(CLOSER)], "route": route(),
         }  # fmt: skip
@@ -248,6 +248,13 @@ def supervise(options: argparse.Namespace, argv: list[str]) -> None:
 # Differences from eager that stay, by operator and a part of the problem's text.
 EXCEPTIONS = [
     ("prod", "gradient 0: stride", "eager's backward looks for zeros among the values, and its layout depends on them"),
+    ("max.reduction_no_dim", "gradient 0: stride", "eager's backward has a way of its own on the CPU, contiguous"),
+    ("min.reduction_no_dim", "gradient 0: stride", "the same"),
+    ("fft.hfft", "gradient 0: stride", "torch 2.11: its meta and its CPU kernel give different layouts"),
+    ("fft.irfft", "gradient 0: stride", "the same"),
+    ("linalg.householder_product", "gradient 0: stride", "as ormqr"),
+    ("nn.functional.avg_pool3d", "result 0: values", "eager ignores the strides of out=; compiled: as without out="),
+    ("narrow_copy", "result 0: values", "the same"),
     ("ormqr", "gradient 0: stride", "eager's backward writes into one of its own buffers and passes its layout on"),
     ("constant_pad_nd", "of (7, 0)", "empty: a symbolic stride is a product of sizes, one of which is 0"),
     ("nn.functional.pad.constant", "of (7, 0)", "the same"),
@@ -275,6 +282,11 @@ SECTIONS = {
 }  # fmt: skip
 
 
+def versions_of(rows: list[dict[str, Any]]) -> str:
+    """Versions of torch that rows were made with; of rows that do not say, the running one."""
+    return ", ".join(sorted({row.get("torch", torch.__version__).split("+")[0] for row in rows}))
+
+
 def table(paths: list[str]) -> None:
     """Writes the pass table from the lines of all runs; a later line of a row replaces an earlier one."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -284,11 +296,11 @@ def table(paths: list[str]) -> None:
             rows[row["key"], row.get("backend", "reference")] = row
     lines = [
         "# Operator and module samples through lamina.compile", "",
-        f"torch {torch.__version__}, CPU, strict mode. Made by `python -m benchmarks.ops.op_db`. A row is an operator"
+        "CPU, strict mode. Made by `python -m benchmarks.ops.op_db`. A row is an operator"
         " or a module; a sample is a call in one dtype and layout, judged for values, dtype, shape, stride, arguments"
         " after the call, and gradients with their strides.", "",
-        "| what | target | rows | samples right | of these nearer to float64 than eager | wrong, with reason | wrong |",
-        "|---|---|---|---|---|---|---|",
+        "| what | target | torch | rows | samples right | of these nearer to float64 than eager | wrong, with reason | wrong |",
+        "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for (key, backend), row in sorted(rows.items()):
@@ -297,7 +309,7 @@ def table(paths: list[str]) -> None:
         problems = [(r["key"], p) for r in members for _, p in r["problems"]]
         known = sum(bool(reason_for(k, p)) for k, p in problems)
         lines.append(
-            f"| {kind}: {SECTIONS.get(kind, '')} | {backend} | {len(members)} | {sum(r['passed'] for r in members)} | "
+            f"| {kind}: {SECTIONS.get(kind, '')} | {backend} | {versions_of(members)} | {len(members)} | {sum(r['passed'] for r in members)} | "
             f"{sum(len(r.get('closer', ())) for r in members)} | {known} | {len(problems) - known} |"
         )
     breaks: Counter[str] = Counter()

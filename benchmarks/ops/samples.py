@@ -177,6 +177,8 @@ def variant_of(info: Any, sample: Any, variant: str) -> Callable[..., Any] | Non
             results = info.op(x, *args, **kwargs)
     except Exception:
         return None
+    if not isinstance(results, (torch.Tensor, tuple, list)):
+        return None
     results = [results] if isinstance(results, torch.Tensor) else list(results)
     if not results or not all(isinstance(r, torch.Tensor) for r in results):
         return None

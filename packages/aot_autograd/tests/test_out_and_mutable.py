@@ -63,3 +63,34 @@ def test_atens_functional_counterpart_stands_for_a_mutating_operator():
     for g, e in zip([*got, *stats], [*want, *expected], strict=True):
         assert g.stride() == e.stride() and g.dtype is e.dtype
         torch.testing.assert_close(g, e)
+
+
+def strided(*shape):
+    """Zeros whose last dimension takes every second place."""
+    return torch.zeros(*shape[:-1], 2 * shape[-1], dtype=torch.float64)[..., ::2]
+
+
+@pytest.mark.parametrize(
+    "call, inputs, out",
+    [
+        (torch.kron, lambda: (torch.randn(2, 3).double(), torch.randn(4, 5).double()), lambda: strided(8, 15)),
+        (torch.max, lambda: (torch.randn(3, 4).double(),), lambda: torch.zeros((), dtype=torch.float64)),
+        (torch.min, lambda: (torch.randn(3, 4).double(),), lambda: torch.zeros((), dtype=torch.float64)),
+    ],
+)
+def test_out_is_written(call, inputs, out):
+    args, target = inputs(), out()
+    gm = graph_of(lambda g, *n: g.call_function(call, n[:-1], {"out": n[-1]}), *args, target)
+    compiled = aot_compile(gm, [*args, target])
+    assert compiled.reason is None
+    assert compiled(*args, target)[0] is target
+    assert torch.equal(target, call(*args))
+
+
+def test_a_list_of_outs_is_left_to_eager():
+    x, outs = torch.randn(3, 2), [torch.zeros(2) for _ in range(3)]
+    gm = graph_of(lambda g, a, *o: g.call_function(torch.unbind_copy, (a,), {"out": list(o)}), x, *outs)
+    gm.graph.output_node().args = (tuple(n for n in gm.graph.nodes if n.op == "placeholder")[1:],)
+    gm.recompile()
+    aot_compile(gm, [x, *outs])(x, *outs)
+    assert torch.equal(torch.stack(outs), x)

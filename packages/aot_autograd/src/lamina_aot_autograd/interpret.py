@@ -249,9 +249,22 @@ def _one_hot(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
     return one_hot(*args, **kwargs)
 
 
+def _kron(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
+    """torch writes into `out` through a view that is not told to be one."""
+    kwargs = dict(kwargs)
+    out = kwargs.pop("out", None)
+    result = torch.kron(*args, **kwargs)
+    if out is None:
+        return result
+    if out.shape != result.shape or out.dtype is not result.dtype or result.requires_grad:
+        raise UnsupportedError("an out= tensor that is resized, of another dtype, or beside gradients")
+    return out.copy_(result)
+
+
 _FUNCTIONS: dict[Any, Callable] = {
     checkpoint: _run_checkpoint,
     torch.ops.aten.sym_size.int: _sym_size,
     torch.nn.functional.one_hot: _one_hot,
+    torch.kron: _kron,
     torch.nn.functional.scaled_dot_product_attention: scaled_dot_product_attention,
 }

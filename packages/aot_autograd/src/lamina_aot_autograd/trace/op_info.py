@@ -144,14 +144,18 @@ def _find_functional_of_out(func: Any) -> Any:
     namespace, _, full = func._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), full)
     mine = [(arg.name, str(arg.type)) for arg in func._schema.arguments if not arg.is_out]
+    longer = None
     for overload in packet.overloads():
         other = getattr(packet, overload)
         if other._schema.is_mutable:
             continue
         theirs = [(arg.name, str(arg.type)) for arg in other._schema.arguments]
-        if theirs[: len(mine)] == mine or theirs == mine:
+        if theirs == mine:
             return other
-    return None
+        rest = other._schema.arguments[len(mine) :]
+        if theirs[: len(mine)] == mine and all(arg.has_default_value() for arg in rest):
+            longer = longer or other
+    return longer
 
 
 _table: dict[Any, OpInfo] = {}

@@ -456,6 +456,8 @@ class Tracer(DispatchMode):
         if info.functional is None:
             raise UnsupportedError(f"{info.func} has no functional form")
         outs = [kwargs[name] for name in info.mutated]
+        if not all(isinstance(out, torch.Tensor) for out in outs):
+            raise UnsupportedError(f"{info.func} writes to a list of tensors")
         rest = {k: v for k, v in kwargs.items() if k not in info.mutated}
         pure = op_info.lookup(info.functional)
         metas = self.results(pure, args, rest)
