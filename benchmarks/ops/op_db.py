@@ -207,7 +207,8 @@ def work(options: argparse.Namespace) -> None:
         except Exception as e:
             found = [("all", f"harness {type(e).__name__}: {str(e)[:200]}")]
         row = {
-            "key": key, "backend": options.backend, "torch": torch.__version__, "passed": sum(p is None for _, p in found),
+            "key": key, "backend": options.backend, "torch": torch.__version__,
+            "passed": sum(p is None for _, p in found),
             "seconds": round(time.time() - start, 2), "problems": [[label, p] for label, p in found if p is not None],
             "closer": [label for label, _ in found if label.startswith(CLOSER)], "route": route(),
         }  # fmt: skip
@@ -299,7 +300,8 @@ def table(paths: list[str]) -> None:
         "CPU, strict mode. Made by `python -m benchmarks.ops.op_db`. A row is an operator"
         " or a module; a sample is a call in one dtype and layout, judged for values, dtype, shape, stride, arguments"
         " after the call, and gradients with their strides.", "",
-        "| what | target | torch | rows | samples right | of these nearer to float64 than eager | wrong, with reason | wrong |",
+        "| what | target | torch | rows | samples right | of these nearer to float64 than eager | wrong, with reason"
+        " | wrong |",
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -309,7 +311,8 @@ def table(paths: list[str]) -> None:
         problems = [(r["key"], p) for r in members for _, p in r["problems"]]
         known = sum(bool(reason_for(k, p)) for k, p in problems)
         lines.append(
-            f"| {kind}: {SECTIONS.get(kind, '')} | {backend} | {versions_of(members)} | {len(members)} | {sum(r['passed'] for r in members)} | "
+            f"| {kind}: {SECTIONS.get(kind, '')} | {backend} | {versions_of(members)} | {len(members)} | "
+            f"{sum(r['passed'] for r in members)} | "
             f"{sum(len(r.get('closer', ())) for r in members)} | {known} | {len(problems) - known} |"
         )
     breaks: Counter[str] = Counter()

@@ -433,3 +433,19 @@ def test_a_body_is_a_graph_of_its_own():
     (gm,) = graphs
     assert [n.target for n in gm.graph.nodes if n.op == "get_attr"] == ["body_0"]
     assert len([n for n in gm.graph.nodes if n.op == "placeholder"]) == 2
+
+
+def test_a_view_of_a_list_whose_base_is_written_to_is_eagers_error():
+    """Eager refuses a view of a view from a list once its base was written to; no internal error of capture."""
+
+    def fn(x):
+        part = x.unbind(0)[-1]
+        x.unsqueeze_(0)
+        flat = part.view(-1)
+        x.relu_()
+        return x, flat
+
+    for call in (fn, lamina_dynamo.optimize("eager")(fn)):
+        with pytest.raises(RuntimeError, match="Output 2 of Unbind is a view and its base"):
+            call(torch.ones(3, 3, requires_grad=True) * 1)
+    assert lamina_dynamo.counters()["fallbacks"] == 0
