@@ -451,7 +451,9 @@ def _own_functions() -> dict[str, Any]:
     """Functions of this package that graphs call."""
     from . import _torch, higher_order
 
-    found = {n: f for n, f in vars(higher_order).items() if type(f) is types.FunctionType and not n.startswith("_")}
+    found: dict[str, Any] = {
+        n: f for n, f in vars(higher_order).items() if type(f) is types.FunctionType and not n.startswith("_")
+    }
     found.update(enter_inference_mode=_torch.enter_inference_mode, exit_inference_mode=_torch.exit_inference_mode)
     return found
 

@@ -135,7 +135,7 @@ class GeneratorEntry(NamedTuple):
     ``stack``: the arguments that hold the stack, None for NULL."""
 
     origin: CodeType
-    index: int
+    index: int  # type: ignore[assignment]
     names: tuple[str, ...]
     stack: tuple[str | None, ...]
 
@@ -202,7 +202,8 @@ def entry_code(
 
 def stands_at_yield(code: CodeType, index: int) -> bool:
     """Whether a generator that goes on at ``index`` was left by a yield (and not before its start)."""
-    return index > 0 and decode(code)[index - 1].opname == "YIELD_VALUE"
+    instructions = decode(code)
+    return index > 0 and (instructions[index - 1].opname == "YIELD_VALUE" or instructions[index].opname == "YIELD_FROM")
 
 
 def _stack_argument(i: int) -> str:
@@ -248,7 +249,10 @@ def _entry_code(
     _load_slots(slots, prologue.append)
     if generator and stands_at_yield(code, index):
         prologue.append(Instruction("LOAD_CONST", None))
-        start = body[index - 1]
+        if start.opname == "YIELD_FROM":  # 3.10: it wants what is sent next above the iterator
+            prologue.append(Instruction("YIELD_VALUE"))
+        else:
+            start = body[index - 1]
     prologue.append(Instruction(v.UNCONDITIONAL_JUMP, target=start))
     first = code.co_firstlineno
     for inst in prologue:
@@ -428,6 +432,8 @@ def edit_body(
     Returns the instructions, the one to start at and the temporaries used.
     """
     inst = body[exit_.index]
+    if call_next is None and begins_block(inst):
+        return body, inst, ()  # a frame cannot be resumed inside the block: the rest of it runs as it is
     temps: list[str] = []
     stubs: list[Instruction] = []
     piece: list[Instruction]
@@ -465,6 +471,11 @@ def edit_body(
     for new in piece:
         new.exc, new.positions = inst.exc, inst.positions
     return (body if inst.exc is not None else []) + piece + stubs, piece[0], tuple(temps)
+
+
+def begins_block(inst: Instruction) -> bool:
+    """Does the instruction put a try or with block on the frame's block stack (before 3.11)?"""
+    return not v.PY311 and inst.opname.startswith("SETUP_") and inst.target is not None
 
 
 def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str], in_resume: bool) -> list[Instruction]:

@@ -131,6 +131,7 @@ def _decode(code: CodeType) -> list[Instruction]:
             continue
         arg |= extended
         extended = 0
+        op = v.SAME_PROGRAM.get(op, op)
         inst = Instruction.__new__(Instruction)
         name = v.OPNAME[op]
         inst.opcode, inst.opname, inst.target, inst.exc, inst.flag = op, name, None, None, 0

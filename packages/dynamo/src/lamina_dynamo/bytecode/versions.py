@@ -38,6 +38,12 @@ def _cache_counts() -> list[int]:
 CACHES: list[int] = _cache_counts()
 """Opcode -> number of inline cache units that follow the instruction (all 0 on 3.10)."""
 
+SAME_PROGRAM: dict[int, int] = {}
+"""Opcodes that are read as others that do the same. 3.10's method calls push a NULL that no instruction can push."""
+if PY310:
+    SAME_PROGRAM[OPMAP["LOAD_METHOD"]] = OPMAP["LOAD_ATTR"]
+    SAME_PROGRAM[OPMAP["CALL_METHOD"]] = OPMAP["CALL_FUNCTION"]
+
 JUMPS: frozenset[int] = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 ABSOLUTE_JUMPS: frozenset[int] = frozenset(dis.hasjabs)
 BACKWARD: frozenset[int] = frozenset(code for name, code in OPMAP.items() if "BACKWARD" in name and code in JUMPS)

@@ -6,8 +6,6 @@ import builtins
 from typing import Any
 
 from .. import trace_policy
-from ..bytecode import decode
-from ..bytecode import versions as v
 from ..graph_break import GraphBreak
 from ..variables.base import VariableTracker
 from .base import ASYNCHRONOUS, GENERATOR, Translator
@@ -22,8 +20,6 @@ def make_child(tx: Translator, fn: Any, args: list[VariableTracker], kwargs: dic
         raise GraphBreak("recursion", function=code.co_qualname if hasattr(code, "co_qualname") else code.co_name)
     if code.co_flags & ASYNCHRONOUS:
         raise GraphBreak("coroutine", function=code.co_name)
-    if has_blocks(code):
-        raise GraphBreak("opcode", opcode="SETUP_FINALLY", function=code.co_name)
     symbolic_locals = fn.bind(tx, args, kwargs)
     f_globals = fn.get_globals()
     child = Opcodes(
@@ -37,12 +33,6 @@ def make_child(tx: Translator, fn: Any, args: list[VariableTracker], kwargs: dic
         fn,
     )
     return child
-
-
-def has_blocks(code: Any) -> bool:
-    """Does ``code`` keep a block stack at run time (try and with before 3.11)? A frame could not be resumed inside
-    such a block."""
-    return not v.PY311 and any(i.opname.startswith("SETUP_") and i.target is not None for i in decode(code))
 
 
 def _builtins_of(f_globals: dict[str, Any]) -> dict[str, Any]:

@@ -688,7 +688,7 @@ class Opcodes(Calls, Translator):
         self.stack.append(NONE)
 
     def GEN_START(self, inst: Instruction) -> Any:
-        self.stack.pop()
+        """Take off what the first resumption sent: nothing was pushed for it here."""
 
     def YIELD_VALUE(self, inst: Instruction) -> Any:
         self.yielded = self.result = self.stack.pop()
@@ -942,12 +942,17 @@ class Opcodes(Calls, Translator):
         result = self.inline_real(polyfills.match_keys, subject, keys)
         self.stack.append(result)
         if not v.PY311:
-            self.stack.append(constant(result is not NONE))
+            self.stack.append(constant(not _is_none(result)))
 
     def MATCH_CLASS(self, inst: Instruction) -> Any:
         names = self.stack.pop()
         cls, subject = self.stack.pop(), self.stack.pop()
-        self.stack.append(self.inline_real(polyfills.match_class, subject, cls, constant(inst.arg), names))
+        result = self.inline_real(polyfills.match_class, subject, cls, constant(inst.arg), names)
+        if v.PY311:
+            self.stack.append(result)
+        else:
+            found = not _is_none(result)
+            self.stack += (result if found else subject, constant(found))
 
     # -- intrinsics of 3.12+ -----------------------------------------------------------------------------------------
 
@@ -991,6 +996,11 @@ class CodeVariable(VariableTracker):
         codegen.load_const(self.value)
 
 
+def _is_none(vt: VariableTracker) -> bool:
+    vt = vt.realize()
+    return vt.is_python_constant() and vt.as_python_constant() is None
+
+
 UNTRANSLATED = frozenset(
     {
         "PRINT_EXPR",
@@ -1003,7 +1013,9 @@ UNTRANSLATED = frozenset(
         "SETUP_WITH",
     }
 )
-"""Opcodes of which functions have none, and 3.10's block set-up: functions with such blocks run in eager there."""
+"""Opcodes of which functions have none, and 3.10's block set-up: from there on a frame runs in eager (a frame with a
+block stack could not be resumed), the functions that it calls are frames of their own.
+"""
 
 
 def _untranslated(self: Any, inst: Instruction) -> Any:

@@ -23,6 +23,7 @@ from ..resume import (
     NULL_SLOT,
     FrameExit,
     barren_breaks,
+    begins_block,
     call_next_frame,
     cell_names,
     continue_code,
@@ -34,7 +35,6 @@ from ..resume import (
 from ..source import CellContentsSource, ClosureSource, LocalSource, Source
 from ..variables.user_object import real_instance_dict
 from .base import RestartTranslation, StopTranslation, Translator
-from .inline import has_blocks
 from .opcodes import Opcodes
 
 # A frame that was left at more places than this with nothing captured computes with something else than tensors (arrays
@@ -144,8 +144,6 @@ class Translation:
                 kept.outputs[-1] = output
                 output.break_at = break_at
                 root = self.make_root(output)
-                if has_blocks(self.code):
-                    return self.skip(output, None, "try and with blocks are followed from Python 3.11 on")
                 output.root_tx = root
                 try:
                     try:
@@ -270,31 +268,40 @@ class Translation:
 
         # Inlined frames, innermost first: code of their continue functions.
         codes: list[CodeType | None] = [None] * len(exits)
-        for k in range(len(exits) - 1, 0, -1):
+        # Before 3.11 a frame's own cells cannot be replaced: its rest is a function over the region's cells, as inlined
+        # frames' are.
+        whole = not v.PY311 and bool(self.code.co_cellvars)
+        for k in range(len(exits) - 1, -1 if whole else 0, -1):
             following = exits[k + 1] if k + 1 < len(exits) else None
             codes[k] = continue_code(
                 exits[k], codes[k + 1] if following else None, following.tx.f_globals if following else None
             )
         state = None
-        if len(exits) > 1:
+        if whole or len(exits) > 1:
 
             def push_state(k: int) -> None:
                 more = (lambda: push_state(k + 1)) if k + 1 < len(exits) else None
                 emit_state(cg, exits[k], more)
 
-            push_state(1)
+            push_state(0 if whole else 1)
             state = cg.store_temp()
-        self.rebuild_frame(cg, exits[0])
+        if whole:
+            cg.body += call_next_frame(exits[0], codes[0], self.f_globals, state)  # type: ignore[arg-type]
+            cg.emit("RETURN_VALUE")
+        else:
+            self.rebuild_frame(cg, exits[0])
         self.check_generators(output)
         graphs, compiled, region = self.compile(output, cg)
 
-        body = copy_instructions(decode(self.code))
-        call = call_next_frame(exits[0], codes[1], exits[1].tx.f_globals, state) if state is not None else None  # type: ignore[arg-type]
-        body, start, temps = edit_body(exits[0], body, call, in_resume)
-        jump = Instruction(v.UNCONDITIONAL_JUMP, target=start)
+        body: list[Instruction] = []
+        temps: tuple[str, ...] = ()
+        if not whole:
+            call = call_next_frame(exits[0], codes[1], exits[1].tx.f_globals, state) if state is not None else None  # type: ignore[arg-type]
+            body, start, temps = edit_body(exits[0], copy_instructions(decode(self.code)), call, in_resume)
+            body.insert(0, Instruction(v.UNCONDITIONAL_JUMP, target=start))
         new = assemble(
             self.code,
-            self.prologue() + region + [jump] + body,
+            self.prologue() + region + body,
             varnames=cg.varnames(*temps),
             stacksize=straight_line_depth(region) + stub_depth(self.code) + len(exits[0].slots) + 4,
         )
@@ -323,6 +330,8 @@ class Translation:
 
     def worth_breaking(self, output: OutputGraph, chain: list[Any], record: BreakRecord) -> bool:
         """Nothing was captured before the break: is there something to capture after it?"""
+        if len(chain) == 1 and begins_block(chain[0].current_instruction):
+            return False  # the rest runs as it is
         if barren_breaks(self.code, chain[0].current_instruction.index) > _BARREN_BREAKS:
             return False
         values = list(self.f_locals.values())
