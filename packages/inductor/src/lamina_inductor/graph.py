@@ -27,6 +27,7 @@ from .ir.program import BufferDecl, BufferRef, KernelCall, Output
 from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
+from .lowering.left_to_library import is_left
 from .lowering.matmul import as_linear
 from .lowering.products import as_loops
 from .lowering.region import lower_region
@@ -489,7 +490,9 @@ class GraphLowering:
             return self._extern(node, lower_region(self, node, args), args, {}, val)
         reason = None
         fn = self._table.get(name) if name is not None else None
-        if fn is not None:
+        if is_left(self, name, args):
+            reason = "the library's kernel is the faster one"
+        elif fn is not None:
             reason = self._unsupported(args) or self._unsupported(self._metas)
             if reason is None:
                 before = len(self.nodes), len(self.buffers)

@@ -21,15 +21,17 @@ from dataclasses import dataclass
 
 import torch
 
-from ..index import ONE, Expr, coefficient, product, to_expr
+from ..index import ONE, Expr, coefficient, product, substitute, symbol, to_expr
 from ..ops import MULTI_RESULT, Op
 from .cpp_columns import can_split_rows, write_split_rows
 from .cpp_ops import ELEMENT, EXPENSIVE, LANE, TEXT, lane_bytes, truth, vector_type
+from .cpp_periods import narrow_columns, write_narrow_columns
+from .cpp_rewrites import rewrite
+from .cpp_tiles import TILE, declare_tiles, find_tiles, move_tiles, short_rows, write_short_rows
 from .kernel import BufferArg, KernelSpec, LoopVar, Phase
 
 _SPLIT_REDUCTION = 16384  # elements a partial result of a reduction without outer loops covers
 _WIDE_OPS = frozenset("load store reduction add sub mul neg square to_dtype constant".split())
-_TILE = 32  # iterations of the second loop of a transposing kernel
 _STACK_BYTES = 65536  # scratch up to this size lives on the stack
 
 
@@ -79,7 +81,7 @@ class KernelWriter:
     """Writes one kernel. `vector_bytes` is the register width to fill (64, 32, 16; 0 for plain scalars)."""
 
     def __init__(self, spec: KernelSpec, name: str, vector_bytes: int) -> None:
-        self.spec = spec
+        self.spec = spec = rewrite(spec)
         self.name = name
         self.vector_bytes = vector_bytes
         self.lines: list[str] = []
@@ -91,8 +93,20 @@ class KernelWriter:
         self.checks = {op: k + 1 for k, op in enumerate(o for o in spec.ops() if o.name == "check")}
         self._find_dependences()
         self.vector_loop: LoopVar | None = None
-        self.mode = self._choose_mode()
-        self.lanes = self._choose_lanes()
+        self.mode = ""
+        self.tiles: dict[Op, str] = {}
+        self.tile_row = ""  # C text of the row of a tile
+        self.short = False
+        self.narrow = narrow_columns(self, self._natural_lanes())
+        if self.narrow is not None:
+            self.mode, self.vector_loop, self.lanes = "column", self.narrow, self._natural_lanes()
+        else:
+            self.mode = self._choose_mode()
+            self.lanes = self._choose_lanes()
+            rows = short_rows(self, self._natural_lanes()) if self.mode in ("row", "column") and not self._is_along() else None
+            if rows is not None:
+                self.mode, self.vector_loop, self.short = "column", rows, True
+                self.lanes = self._natural_lanes()
 
     # ------------------------------------------------------------------------------------------------- analysis
 
@@ -149,6 +163,8 @@ class KernelWriter:
         spec = self.spec
         if any(v.kind == "scan" for p in spec.phases for v in p.loops):
             candidates = [v for v in spec.loops if v.kind == "parallel" and self._score(v.name, list(spec.ops())) > 0]
+            if not candidates and self._can_scan_along_memory():
+                return "row"
             if not candidates:  # rows side by side: strided accesses, but as many independent chains as there are lanes
                 candidates = [v for v in spec.loops if v.kind == "parallel" and v.size.lo >= 8]
             if candidates and self.vector_bytes:
@@ -175,13 +191,41 @@ class KernelWriter:
             return "column"
         return "row"
 
+    def _is_along(self) -> bool:
+        """True when the lanes of a column kernel lie next to each other."""
+        return self.mode == "column" and self._score(self.vector_loop.name, list(self.spec.ops())) > 0
+
+    def _can_scan_along_memory(self) -> bool:
+        """Sums and products can be scanned a vector at a time (products in double could overflow in between)."""
+        scans = [op for op in self.spec.ops() if op.name == "scan"]
+        if not self.vector_bytes or any(len(p.loops) > 1 for p in self.spec.phases):
+            return False
+        if any(op.args[1] not in ("sum", "prod") or (op.args[1], op.dtype) == ("prod", torch.float64) for op in scans):
+            return False
+        return all(self._score(p.loops[0].name, p.ops) > 0 for p in self.spec.phases if p.loops)
+
+    def _natural_lanes(self) -> int:
+        """Lanes of the widest type that the kernel computes with, in one register. What is the same in all lanes does
+        not count."""
+        names: set[str] | None = None
+        if self.mode == "column" and self.vector_loop is not None:
+            names = {self.vector_loop.name}
+        elif self.mode == "row":
+            names = {v.name for p in self.spec.phases for v in p.loops}
+        widest = max(
+            (
+                lane_bytes(op.dtype)
+                for op in self.spec.ops()
+                if op.dtype in LANE and op.name != "indirect" and (names is None or self.deps[op] & names)
+            ),
+            default=4,
+        )
+        return max(1, self.vector_bytes // widest)
+
     def _choose_lanes(self) -> int:
         if self.mode == "scalar" or not self.vector_bytes:
             return 1
-        widest = max(
-            (lane_bytes(op.dtype) for op in self.spec.ops() if op.dtype in LANE and op.name != "indirect"), default=4
-        )
-        lanes = max(1, self.vector_bytes // widest)
+        lanes = self._natural_lanes()
         if self.mode == "column" and not can_split_rows(self) and self._can_widen(lanes):
             lanes *= 4
         return lanes
@@ -226,7 +270,11 @@ class KernelWriter:
         self.put("(void)B, (void)S;")
         self.put("int err = 0;")
         self.put(f"constexpr int N = {self.lanes};")
-        if self.mode == "row":
+        if self.narrow is not None:
+            write_narrow_columns(self)
+        elif self.short:
+            write_short_rows(self)
+        elif self.mode == "row":
             self._write_row()
         elif self.mode == "column" and can_split_rows(self):
             write_split_rows(self)
@@ -361,6 +409,10 @@ class KernelWriter:
         else:
             for op in reductions:
                 self.put(f"{self._acc_type(op, unroll)} {accs[op]};")
+            for op in phase.ops:
+                if op.name == "scan":
+                    accs[op] = f"scan{len(accs)}_{tag}"
+                    self.put(f"row_scan<{vector_type(op.dtype)}, join_{op.args[1]}> {accs[op]};")
             self.open("" if self.lines else "")
             lo, hi = "0", vec_size
             leave = "return;" if self.spec.loops and not split else "return err;"
@@ -380,7 +432,7 @@ class KernelWriter:
             self.open(f"vloop<N>({lo}, {hi}, [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
         for op in rest:
             self._emit(op, lanes="c", base=vec.name, accs=accs, leave="return;")
-        spill = ", [&] { " + " ".join(f"{a}.spill();" for a in accs.values()) + " }" if reductions else ""
+        spill = ", [&] { " + " ".join(f"{accs[op]}.spill();" for op in reductions) + " }" if reductions else ""
         self.close("}" + spill + ");")
         for _ in others:
             self.close()
@@ -454,7 +506,8 @@ class KernelWriter:
             v = vector_type(op.dtype)
             return f"fold_acc<op_{name}<{v}>, {v}, {unroll}>"
         if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
-            return f"arg_acc<{v}, {'true' if 'max' in kind else 'false'}>"
+            small = op.args[2].name == "index_expr" and op.args[2].args[0].hi < (1 << 31) - 1
+            return f"arg_acc<{v}, {'true' if 'max' in kind else 'false'}, {'true' if small else 'false'}>"
         return {"welford": f"welford_acc<{v}>", "softmax_stats": f"softmax_acc<{v}>"}[kind]
 
     # column mode ---------------------------------------------------------------------------------------------
@@ -496,11 +549,14 @@ class KernelWriter:
         done: set[Op] = set()
         start = "block_ * width_"
         stop = f"imin((block_ + 1) * width_, {marked_index(vec.size, {})})" if vec is not None else ""
-        if other is not None:
+        end = stop
+        if other is not None and vec is not None:
+            self.put(f"const i64 from_ = tile_ * {TILE}, to_ = imin(from_ + {TILE}, {marked_index(other.size, {})});")
+            self.tiles, self.tile_row = find_tiles(self, vec, other), f"{other.name} - from_"
+            declare_tiles(self)
             self.open(f"for (i64 chunk_ = {start}; chunk_ < {stop}; chunk_ += N)")
-            self.open(
-                f"for (i64 {other.name} = tile_ * {_TILE}; {other.name} < imin((tile_ + 1) * {_TILE}, {marked_index(other.size, {})}); ++{other.name})"  # noqa: E501
-            )
+            move_tiles(self, vec, other, end, "load")
+            self.open(f"for (i64 {other.name} = from_; {other.name} < to_; ++{other.name})")
             start, stop = "chunk_", f"imin(chunk_ + N, {stop})"
         if vec is not None:
             if len(spec.phases) == 1 and not spec.phases[0].loops:
@@ -513,8 +569,9 @@ class KernelWriter:
             self._column_phase(k, p, lanes, base, done)
         if vec is not None:
             self.close("});")
-        if other is not None:
+        if other is not None and vec is not None:
             self.close()
+            move_tiles(self, vec, other, end, "store")
             self.close()
         for _ in serial:
             self.close()
@@ -537,8 +594,8 @@ class KernelWriter:
             self.put(f"const i64 width_ = imax(1, {size}), blocks_ = {size} > 0;")
         blocks, tile_work = [("block_", "blocks_")], "1"
         if other is not None:
-            self.put(f"const i64 tiles_ = ({marked_index(other.size, {})} + {_TILE - 1}) / {_TILE};")
-            blocks, tile_work, count = [("tile_", "tiles_"), *blocks], str(_TILE), f"{count} * tiles_"
+            self.put(f"const i64 tiles_ = ({marked_index(other.size, {})} + {TILE - 1}) / {TILE};")
+            blocks, tile_work, count = [("tile_", "tiles_"), *blocks], str(TILE), f"{count} * tiles_"
         self.put(f"const i64 total_ = {count} * blocks_;")
         self.open(
             f"parallel(total_, {marked_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)"  # noqa: E501
@@ -633,14 +690,18 @@ class KernelWriter:
                 names[s] = f"({s} + {lane})"
         return names
 
-    def _stride(self, e: Expr, base: str | None) -> Expr | None:
-        """Stride of `e` from lane to lane."""
+    def _stride(self, e: Expr, base: str | None, *, lanes_only: bool = False) -> Expr | None:
+        """Stride of `e` along a loop; with `lanes_only`, from lane to lane of a vector that begins at a multiple of N."""
         if base is None:
             return to_expr(0)
         for s in e.syms:
             if s in self.symbols and base in self.deps[self.symbols[s]]:
                 return None
-        return coefficient(e, base)
+        found = coefficient(e, base)
+        if found is None and lanes_only and self.lanes > 1 and self.narrow is None:
+            start, lane = symbol("start_"), symbol("lane_", self.lanes)
+            found = coefficient(substitute(e, {base: start * self.lanes + lane}), "lane_")
+        return found
 
     def _emit(
         self, op: Op, *, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full_push: bool = False
@@ -663,7 +724,7 @@ class KernelWriter:
 
     def _emit_index_expr(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
         e, v = op.args[0], vector_type(op.dtype)
-        stride = self._stride(e, base)
+        stride = self._stride(e, base, lanes_only=True)
         if op.dtype is torch.bool or (stride is None):
             text = f"fill_each<{v}>([&](int k) {{ return {marked_index(e, self._names(base, 'k', e))}; }})"
         else:
@@ -686,15 +747,20 @@ class KernelWriter:
             return None
         return f"{_c(buffer.name)} + ({marked_index(e, self._names(None, None, e))}) * N"
 
+    def _tile_row(self, op: Op) -> str:
+        return f"{self.tiles[op]} + ({self.tile_row}) * N"
+
     def _emit_load(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
         buffer, e, mask = self.spec.buffer(op.args[0]), op.args[1], op.args[2]
         v, t, p = vector_type(op.dtype), ELEMENT[buffer.dtype], _c(op.args[0])
         whole = self._scratch_access(buffer, e)
-        stride = self._stride(e, base)
+        stride = self._stride(e, base, lanes_only=True)
         here = marked_index(e, self._names(base, None, e))
         each = f"[&](int k) {{ return {p} + {marked_index(e, self._names(base, 'k', e))}; }}"
         if whole is not None:
             text = f"load<{v}>({whole}, all_lanes{{}})"
+        elif op in self.tiles:
+            text = f"load<{v}>({self._tile_row(op)}, {lanes})"
         elif mask is not None:
             m = self._text(mask)
             if stride == 1:
@@ -724,7 +790,7 @@ class KernelWriter:
             x = truth(value, x)
             v = "mask<N>"
         whole = self._scratch_access(buffer, e)
-        stride = self._stride(e, base)
+        stride = self._stride(e, base, lanes_only=True)
         here = marked_index(e, self._names(base, None, e))
         each = f"[&](int k) {{ return {p} + {marked_index(e, self._names(base, 'k', e))}; }}"
         if base is None and lanes != "1" and self.lanes > 1 and whole is None:
@@ -732,6 +798,8 @@ class KernelWriter:
         m = self._text(mask) if mask is not None else None
         if whole is not None:
             self.put(f"store<{v}>({whole}, {x}, all_lanes{{}});")
+        elif op in self.tiles:
+            self.put(f"store<{v}>({self._tile_row(op)}, {x}, {lanes});")
         elif update is not None:
             join = {"add": "a + b", "mul": "a * b", "max": "maximum(a, b)", "min": "minimum(a, b)"}[update]
             if dtype is torch.bool:

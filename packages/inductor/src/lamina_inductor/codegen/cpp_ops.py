@@ -93,11 +93,11 @@ def _by_kind(on_float: str, on_int: str, wrap: bool = False) -> Callable:
     return make
 
 
-def _compare(sign: str) -> Callable:
+def _compare(name: str, sign: str) -> Callable:
     def make(op: Op, a: str, b: str) -> str:
         if op.args[0].dtype is torch.bool and sign not in ("==", "!="):
             a, b = f"(-{a})", f"(-{b})"
-        return f"as_mask({a} {sign} {b})"
+        return f"as_mask(compare<cmp_{name}, {vector_type(op.args[0].dtype)}>({a}, {b}))"
 
     return make
 
@@ -146,6 +146,15 @@ def _round_to(op: Op, x: str) -> str:
     return f"half_conv<N>::widen(half_conv<N>::narrow({x}))"
 
 
+def _divide(op: Op, a: str, b: str) -> str:
+    by = op.args[1]
+    if by.name == "constant" and by.args[0] and math.isfinite(by.args[0]) and abs(math.frexp(by.args[0])[0]) == 0.5:
+        scale = 1.0 / by.args[0]
+        if 1e-30 < abs(scale) < 1e30:  # a power of two: exact
+            return f"({a} * {literal(scale, op.dtype)})"
+    return f"({a} / {b})"
+
+
 def _where(op: Op, c: str, a: str, b: str) -> str:
     return f"pick<{vector_type(op.dtype)}>({truth(op.args[0], c)}, {a}, {b})"
 
@@ -154,7 +163,7 @@ TEXT: dict[str, Callable] = {
     "add": _binary("+", "|"),
     "sub": _binary("-", "^"),
     "mul": _binary("*", "&"),
-    "truediv": _binary("/"),
+    "truediv": lambda op, a, b: _divide(op, a, b),
     "floordiv": _by_kind("float_floor_div", "vfloor_div", True),
     "truncdiv": _by_kind("float_trunc_div", "vint_div", True),
     "remainder": _by_kind("float_rem", "vfloor_rem"),
@@ -179,12 +188,12 @@ TEXT: dict[str, Callable] = {
     "bitwise_not": lambda op, a: wrapped(f"(~{a})", op.dtype),
     "shl": _shift("vshl"),
     "shr": _shift("vshr"),
-    "eq": _compare("=="),
-    "ne": _compare("!="),
-    "lt": _compare("<"),
-    "le": _compare("<="),
-    "gt": _compare(">"),
-    "ge": _compare(">="),
+    "eq": _compare("eq", "=="),
+    "ne": _compare("ne", "!="),
+    "lt": _compare("lt", "<"),
+    "le": _compare("le", "<="),
+    "gt": _compare("gt", ">"),
+    "ge": _compare("ge", ">="),
     "logical_and": _logic("&"),
     "logical_or": _logic("|"),
     "logical_xor": _logic("^"),
@@ -197,12 +206,12 @@ TEXT: dict[str, Callable] = {
 }
 for _name in (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc sigmoid floor ceil trunc lgamma atan2 hypot nextafter"
+    "erf erf1p erfc sigmoid floor ceil trunc lgamma atan2 hypot nextafter"
 ).split():
     TEXT[_name] = _call(_name + "_")
 
 EXPENSIVE = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid pow "  # noqa: E501
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erf1p erfc sigmoid pow "  # noqa: E501
     "lgamma atan2 hypot nextafter floordiv remainder fmod truncdiv".split()
 )
 """Ops that cost tens of instructions: loops with one of them are not unrolled, and count more when work is divided."""

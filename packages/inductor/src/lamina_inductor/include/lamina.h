@@ -74,7 +74,28 @@ template <class V> LM_INLINE V iota() {
   for (int k = 0; k < lanes<V>::value; ++k) r[k] = elem<V>(k);
   return r;
 }
-template <class V> LM_INLINE V select(ints<V> m, V a, V b) { return m ? a : b; }
+#if defined(__AVX512F__)
+#define LM_REGISTER 64
+#elif defined(__AVX__)
+#define LM_REGISTER 32
+#else
+#define LM_REGISTER 16
+#endif
+// Values of several registers are taken apart: compilers would go lane by lane.
+template <class V> struct halves {
+  typedef vec<elem<V>, lanes<V>::value / 2> H;
+  H lo, hi;
+};
+template <class V> LM_INLINE V select(ints<V> m, V a, V b) {
+  if constexpr (sizeof(V) > LM_REGISTER) {
+    typedef halves<V> P;
+    const auto n = bits<halves<ints<V>>>(m);
+    const P x = bits<P>(a), y = bits<P>(b);
+    return bits<V>(P{select<typename P::H>(n.lo, x.lo, y.lo), select<typename P::H>(n.hi, x.hi, y.hi)});
+  } else {
+    return m ? a : b;
+  }
+}
 
 // Lane conversion with C rules, between any two element types.
 template <class To, class From> struct cvt_impl {
@@ -83,10 +104,66 @@ template <class To, class From> struct cvt_impl {
 template <class V> struct cvt_impl<V, V> {
   static LM_INLINE V run(V x) { return x; }
 };
-template <class To, class From> LM_INLINE To cvt(From x) { return cvt_impl<To, From>::run(x); }
+// Compilers know the instructions that double or halve the width of integers; other steps they take lane by lane.
+template <class From, bool Wider> struct cvt_step;
+template <class From> struct cvt_step<From, true> {
+  typedef int_of<2 * sizeof(elem<From>)> I;
+  static constexpr bool is_signed = elem<From>(-1) < elem<From>(0);
+  template <bool S, class T> struct of { typedef typename T::s type; };
+  template <class T> struct of<false, T> { typedef typename T::u type; };
+  typedef vec<typename of<is_signed, I>::type, lanes<From>::value> type;
+};
+template <class From> struct cvt_step<From, false> {
+  typedef vec<typename int_of<sizeof(elem<From>) / 2>::u, lanes<From>::value> type;
+};
+#if defined(__AVX512F__) && !defined(__clang__)
+#define LM_WIDEN(to, from, raw, name)                                                                                  \
+  template <> struct cvt_impl<vec<to, 16>, vec<from, 16>> {                                                            \
+    static LM_INLINE vec<to, 16> run(vec<from, 16> x) {                                                                \
+      return bits<vec<to, 16>>(__builtin_ia32_##name##512_mask(bits<vec<raw, 16>>(x), vec<i32, 16>{}, (u16)-1));      \
+    }                                                                                                                  \
+  };
+LM_WIDEN(i32, u8, char, pmovzxbd) LM_WIDEN(u32, u8, char, pmovzxbd) LM_WIDEN(i32, i8, char, pmovsxbd) LM_WIDEN(u32, i8, char, pmovsxbd)
+LM_WIDEN(i32, u16, i16, pmovzxwd) LM_WIDEN(u32, u16, i16, pmovzxwd) LM_WIDEN(i32, i16, i16, pmovsxwd) LM_WIDEN(u32, i16, i16, pmovsxwd)
+#define LM_NARROW(to, from, raw, name)                                                                                 \
+  template <> struct cvt_impl<vec<to, 16>, vec<from, 16>> {                                                            \
+    static LM_INLINE vec<to, 16> run(vec<from, 16> x) {                                                                \
+      return bits<vec<to, 16>>(__builtin_ia32_##name##512_mask(bits<vec<i32, 16>>(x), vec<raw, 16>{}, (u16)-1));      \
+    }                                                                                                                  \
+  };
+LM_NARROW(u8, i32, char, pmovdb) LM_NARROW(i8, i32, char, pmovdb) LM_NARROW(u8, u32, char, pmovdb) LM_NARROW(i8, u32, char, pmovdb)
+LM_NARROW(u16, i32, i16, pmovdw) LM_NARROW(i16, i32, i16, pmovdw) LM_NARROW(u16, u32, i16, pmovdw) LM_NARROW(i16, u32, i16, pmovdw)
+constexpr int LM_NATIVE = 16;  // lanes for which there are instructions of one step
+#else
+constexpr int LM_NATIVE = 0;
+#endif
+template <class To, class From> LM_INLINE To cvt(From x) {
+  constexpr int a = sizeof(elem<From>), b = sizeof(elem<To>);
+  if constexpr (!is_float<elem<From>>::value && !is_float<elem<To>>::value && lanes<To>::value > 1 && (b >= 4 * a || a >= 4 * b) &&
+                lanes<To>::value != LM_NATIVE) {
+    typedef typename cvt_step<From, (b > a)>::type Next;
+    return cvt<To>(cvt_impl<Next, From>::run(x));
+  } else {
+    return cvt_impl<To, From>::run(x);
+  }
+}
 
+#define LM_COMPARE(name, sign) \
+  struct cmp_##name {          \
+    template <class V> static LM_INLINE auto run(V a, V b) { return a sign b; } \
+  };
+LM_COMPARE(eq, ==) LM_COMPARE(ne, !=) LM_COMPARE(lt, <) LM_COMPARE(le, <=) LM_COMPARE(gt, >) LM_COMPARE(ge, >=)
+template <class C, class V> LM_INLINE ints<V> compare(V a, V b) {
+  if constexpr (sizeof(V) > LM_REGISTER && lanes<V>::value > 1) {
+    typedef typename halves<V>::H H;
+    const auto x = bits<halves<V>>(a), y = bits<halves<V>>(b);
+    return bits<ints<V>>(halves<ints<V>>{compare<C, H>(x.lo, y.lo), compare<C, H>(x.hi, y.hi)});
+  } else {
+    return bits<ints<V>>(C::run(a, b));
+  }
+}
 template <class V> LM_INLINE V pick(mask<lanes<V>::value> m, V a, V b) { return select<V>(cvt<ints<V>>(m), a, b); }
-template <class V> LM_INLINE mask<lanes<V>::value> truth(V x) { return cvt<mask<lanes<V>::value>>(x != V{}); }
+template <class V> LM_INLINE mask<lanes<V>::value> truth(V x) { return cvt<mask<lanes<V>::value>>(compare<cmp_ne, V>(x, V{})); }
 template <class M> LM_INLINE mask<lanes<M>::value> as_mask(M m) { return cvt<mask<lanes<M>::value>>(m); }
 template <class V> LM_INLINE V from_mask(mask<lanes<V>::value> m) { return cvt<V>(-m); }
 template <int N> LM_INLINE mask<N> first_lanes(all_lanes) { return ~mask<N>{}; }
@@ -100,13 +177,39 @@ template <class T, int N> LM_INLINE vec<T, N> load_raw(const T* p, all_lanes) {
   __builtin_memcpy(&r, p, sizeof(r));
   return r;
 }
+// The first n lanes, by the instructions that leave the others alone where there are any.
+template <int Element, int Bytes> struct partial {
+  static constexpr bool native = false;
+  template <class V, class T> static LM_INLINE V load(const T* p, int n) {
+    V r = {};
+    __builtin_memcpy(&r, p, sizeof(T) * n);
+    return r;
+  }
+  template <class V, class T> static LM_INLINE void store(T* p, V v, int n) { __builtin_memcpy(p, &v, sizeof(T) * n); }
+};
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__clang__)
+#define LM_PARTIAL(element, bytes, type, name, count)                                                          \
+  template <> struct partial<element, bytes> {                                                                 \
+    typedef vec<type, bytes / element> W;                                                                      \
+    static constexpr bool native = true;                                                                       \
+    template <class V, class T> static LM_INLINE V load(const T* p, int n) {                                   \
+      return bits<V>(__builtin_ia32_load##name##_mask((const type*)p, W{}, count((u64(1) << n) - 1)));            \
+    }                                                                                                          \
+    template <class V, class T> static LM_INLINE void store(T* p, V v, int n) {                                \
+      __builtin_ia32_store##name##_mask((type*)p, bits<W>(v), count((u64(1) << n) - 1));                          \
+    }                                                                                                          \
+  };
+LM_PARTIAL(4, 64, i32, dqusi512, u16) LM_PARTIAL(8, 64, i64, dqudi512, u8) LM_PARTIAL(2, 64, i16, dquhi512, u32)
+LM_PARTIAL(4, 32, i32, dqusi256, u8) LM_PARTIAL(8, 32, i64, dqudi256, u8) LM_PARTIAL(2, 32, i16, dquhi256, u16)
+LM_PARTIAL(4, 16, i32, dqusi128, u8) LM_PARTIAL(2, 16, i16, dquhi128, u8)
+#endif
 template <class T, int N> LM_INLINE vec<T, N> load_raw(const T* p, int n) {
-  vec<T, N> r = {};
-  __builtin_memcpy(&r, p, sizeof(T) * n);
-  return r;
+  return partial<sizeof(T), sizeof(T) * N>::template load<vec<T, N>>(p, n);
 }
 template <class T, int N> LM_INLINE void store_raw(T* p, vec<T, N> v, all_lanes) { __builtin_memcpy(p, &v, sizeof(v)); }
-template <class T, int N> LM_INLINE void store_raw(T* p, vec<T, N> v, int n) { __builtin_memcpy(p, &v, sizeof(T) * n); }
+template <class T, int N> LM_INLINE void store_raw(T* p, vec<T, N> v, int n) {
+  partial<sizeof(T), sizeof(T) * N>::store(p, v, n);
+}
 
 template <int N> LM_INLINE vec<f32, N> widen_bf16(vec<u16, N> b) { return bits<vec<f32, N>>(cvt<vec<u32, N>>(b) << 16); }
 template <int N> LM_INLINE vec<u16, N> narrow_bf16(vec<f32, N> x) {  // nearest even; a NaN stays a (quiet) NaN
@@ -207,10 +310,14 @@ template <class V, class T, class A, class C> LM_INLINE V load_each_masked(A add
   return mem<V, T>::load(tmp, all_lanes{});
 }
 template <class M> LM_INLINE bool any_lane(M m, all_lanes) {
-  M r = m;
-  bool any = false;
-  for (int k = 0; k < lanes<M>::value; ++k) any |= r[k] != 0;
-  return any;
+  if constexpr (sizeof(M) > 8 && lanes<M>::value > 1) {
+    const auto p = bits<halves<M>>(m);
+    return any_lane(p.lo | p.hi, all_lanes{});
+  } else {
+    bool any = false;
+    for (int k = 0; k < lanes<M>::value; ++k) any |= m[k] != 0;
+    return any;
+  }
 }
 template <class M> LM_INLINE bool any_lane(M m, int n) { return any_lane(m & first_lanes<lanes<M>::value>(n), all_lanes{}); }
 template <class V, class T, class C> LM_INLINE V load_masked(const T* p, mask<lanes<V>::value> m, C c) {
@@ -272,6 +379,30 @@ template <class V, class T> LM_INLINE V load_splat(const T* p) {
   return mem<V, T>::load(tmp, all_lanes{});
 }
 // Elements at p[k * stride]; at p[index[k]].
+// The even lanes of two vectors.
+template <class V> LM_INLINE V every_second(V a, V b) {
+#if defined(__clang__)
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = 2 * k < lanes<V>::value ? a[(2 * k) % lanes<V>::value] : b[(2 * k) % lanes<V>::value];
+  return r;
+#else
+  return __builtin_shuffle(a, b, iota<ints<V>>() * 2);
+#endif
+}
+template <class V, class T> LM_INLINE V load_strided(const T* p, i64 stride, all_lanes) {
+  constexpr int N = lanes<V>::value;
+  typedef typename int_of<sizeof(T)>::u R;
+  T tmp[N];
+  if constexpr (N > 1 && partial<sizeof(T), sizeof(T) * N>::native)
+    if (__builtin_constant_p(stride) && stride == 2) {
+      const R* q = (const R*)p;
+      const vec<R, N> both = every_second(load_raw<R, N>(q, all_lanes{}), load_raw<R, N>(q + N, N - 1));
+      __builtin_memcpy(tmp, &both, sizeof(both));
+      return mem<V, T>::load(tmp, all_lanes{});
+    }
+  for (int k = 0; k < N; ++k) tmp[k] = p[k * stride];
+  return mem<V, T>::load(tmp, all_lanes{});
+}
 template <class V, class T, class C> LM_INLINE V load_strided(const T* p, i64 stride, C c) {
   constexpr int N = lanes<V>::value;
   T tmp[N] = {};
@@ -285,6 +416,86 @@ template <class V, class T, class C> LM_INLINE void store_strided(T* p, i64 stri
   mem<V, T>::store(tmp, v, all_lanes{});
   const int n = lane_count(c, N);
   for (int k = 0; k < n; ++k) p[k * stride] = tmp[k];
+}
+
+// Shuffles of whole vectors; indices from N on take the second operand.
+#if defined(__clang__)
+template <int S, class V> LM_INLINE V shift_up(V x, V fill) {
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = k < S ? fill[k] : x[k < S ? 0 : k - S];
+  return r;
+}
+template <class V> LM_INLINE void interleave(V a, V b, V& lo, V& hi) {
+  constexpr int N = lanes<V>::value;
+  for (int k = 0; k < N; ++k) lo[k] = k % 2 ? b[k / 2] : a[k / 2], hi[k] = k % 2 ? b[N / 2 + k / 2] : a[N / 2 + k / 2];
+}
+#else
+template <int S, class V> LM_INLINE V shift_up(V x, V fill) {
+  typedef ints<V> I;
+  constexpr int N = lanes<V>::value;
+  const I at = iota<I>();
+  return __builtin_shuffle(x, fill, at < S ? at + N : at - S);
+}
+template <class V> LM_INLINE void interleave(V a, V b, V& lo, V& hi) {
+  typedef ints<V> I;
+  constexpr int N = lanes<V>::value;
+  const I at = (iota<I>() >> 1) + (iota<I>() & 1) * N;
+  lo = __builtin_shuffle(a, b, at), hi = __builtin_shuffle(a, b, at + N / 2);
+}
+#endif
+// An N x N block in registers turned round: perfect shuffles of the rows r and r + N/2, log2(N) times.
+template <class V> LM_INLINE void turn_block(V (&rows)[lanes<V>::value]) {
+  constexpr int N = lanes<V>::value;
+#pragma GCC unroll 8
+  for (int step = 1; step < N; step *= 2) {
+    V next[N];
+#pragma GCC unroll 32
+    for (int k = 0; k < N / 2; ++k) interleave<V>(rows[k], rows[k + N / 2], next[2 * k], next[2 * k + 1]);
+#pragma GCC unroll 32
+    for (int k = 0; k < N; ++k) rows[k] = next[k];
+  }
+}
+// tile[j][k] = from[k * stride + j] for k < n_lanes and j < count; a row of `tile` has N elements. put_tile: the way back.
+template <int N, class T> LM_INLINE void get_tile(T* tile, const T* from, i64 stride, i64 n_lanes, i64 count) {
+  typedef typename int_of<sizeof(T)>::u R;
+  i64 j = 0;
+  auto block = [&](auto c, i64 rows_out) __attribute__((always_inline)) {
+    vec<R, N> rows[N];
+#pragma GCC unroll 32
+    for (int k = 0; k < N; ++k) rows[k] = load_raw<R, N>((const R*)(from + k * stride + j), c);
+    turn_block(rows);
+#pragma GCC unroll 32
+    for (int k = 0; k < N; ++k)
+      if (k < rows_out) store_raw<R, N>((R*)(tile + (j + k) * N), rows[k], all_lanes{});
+  };
+  if constexpr (N > 1)
+    if (n_lanes == N) {
+      for (; j + N <= count; j += N) block(all_lanes{}, N);
+      if constexpr (partial<sizeof(T), sizeof(T) * N>::native)
+        if (j < count) block(int(count - j), count - j), j = count;
+    }
+  for (i64 k = 0; k < n_lanes; ++k)
+    for (i64 i = j; i < count; ++i) tile[i * N + k] = from[k * stride + i];
+}
+template <int N, class T> LM_INLINE void put_tile(T* to, i64 stride, const T* tile, i64 n_lanes, i64 count) {
+  typedef typename int_of<sizeof(T)>::u R;
+  i64 j = 0;
+  auto block = [&](auto c, i64 rows_in) __attribute__((always_inline)) {
+    vec<R, N> rows[N];
+#pragma GCC unroll 32
+    for (int k = 0; k < N; ++k) rows[k] = k < rows_in ? load_raw<R, N>((const R*)(tile + (j + k) * N), all_lanes{}) : vec<R, N>{};
+    turn_block(rows);
+#pragma GCC unroll 32
+    for (int k = 0; k < N; ++k) store_raw<R, N>((R*)(to + k * stride + j), rows[k], c);
+  };
+  if constexpr (N > 1)
+    if (n_lanes == N) {
+      for (; j + N <= count; j += N) block(all_lanes{}, N);
+      if constexpr (partial<sizeof(T), sizeof(T) * N>::native)
+        if (j < count) block(int(count - j), count - j), j = count;
+    }
+  for (i64 k = 0; k < n_lanes; ++k)
+    for (i64 i = j; i < count; ++i) to[k * stride + i] = tile[i * N + k];
 }
 
 // ---------------------------------------------------------------------------------------------------------- 3 lanes
@@ -367,10 +578,40 @@ template <class T> LM_INLINE T int_pow(T a, T b) {
     if (e & 1) r *= x;
   return T(r);
 }
-template <class V> LM_INLINE V vint_div(V a, V b) { return map(a, b, [](auto x, auto y) { return int_div(x, y); }); }
-template <class V> LM_INLINE V vint_rem(V a, V b) { return map(a, b, [](auto x, auto y) { return int_rem(x, y); }); }
-template <class V> LM_INLINE V vfloor_div(V a, V b) { return map(a, b, [](auto x, auto y) { return floor_div(x, y); }); }
-template <class V> LM_INLINE V vfloor_rem(V a, V b) { return map(a, b, [](auto x, auto y) { return floor_rem(x, y); }); }
+// Whole quotients through double where both operands are exact there: the rounded quotient is too large by one at most
+// where it meets a whole number from below, and below 2^52 it never does.
+template <class V, class F, class G> LM_INLINE V int_quotient(V a, V b, F vector, G scalar) {
+  typedef vec<f64, lanes<V>::value> D;
+  if constexpr (sizeof(D) <= LM_REGISTER && lanes<V>::value > 1) {
+    constexpr bool small = sizeof(elem<V>) < 8;
+    ints<V> odd = bits<ints<V>>(b) == 0;
+    if constexpr (!small) {
+      typedef ints<V> I;
+      const I top = splat<I>(i64(1) << 51);
+      const I p = bits<I>(a) + top, q = bits<I>(b) + top;
+      odd |= (p < 0) | (q < 0) | (p > 2 * top) | (q > 2 * top);
+    }
+    if (__builtin_expect(!any_lane(odd, all_lanes{}), 1)) return vector(cvt<D>(a), cvt<D>(b), a, b);
+  } else if constexpr (lanes<V>::value > 1 && sizeof(elem<V>) < 8 && sizeof(D) <= 2 * LM_REGISTER) {
+    const auto p = bits<halves<V>>(a), q = bits<halves<V>>(b);
+    return bits<V>(halves<V>{int_quotient(p.lo, q.lo, vector, scalar), int_quotient(p.hi, q.hi, vector, scalar)});
+  }
+  return map(a, b, scalar);
+}
+template <class V> LM_INLINE V trunc_(V x);
+template <class V> LM_INLINE V floor_(V x);
+template <class V> LM_INLINE V vint_div(V a, V b) {
+  return int_quotient(a, b, [](auto x, auto y, auto p, auto) { return cvt<decltype(p)>(trunc_(x / y)); }, [](auto x, auto y) { return int_div(x, y); });
+}
+template <class V> LM_INLINE V vint_rem(V a, V b) {
+  return int_quotient(a, b, [](auto x, auto y, auto p, auto q) { return p - cvt<decltype(p)>(trunc_(x / y)) * q; }, [](auto x, auto y) { return int_rem(x, y); });
+}
+template <class V> LM_INLINE V vfloor_div(V a, V b) {
+  return int_quotient(a, b, [](auto x, auto y, auto p, auto) { return cvt<decltype(p)>(floor_(x / y)); }, [](auto x, auto y) { return floor_div(x, y); });
+}
+template <class V> LM_INLINE V vfloor_rem(V a, V b) {
+  return int_quotient(a, b, [](auto x, auto y, auto p, auto q) { return p - cvt<decltype(p)>(floor_(x / y)) * q; }, [](auto x, auto y) { return floor_rem(x, y); });
+}
 template <class V> LM_INLINE V vint_pow(V a, V b) { return map(a, b, [](auto x, auto y) { return int_pow(x, y); }); }
 template <class V> LM_INLINE V vshl(V a, V b, int w) { return map(a, b, [w](auto x, auto y) { return shift_left(x, y, w); }); }
 template <class V> LM_INLINE V vshr(V a, V b, int w) { return map(a, b, [w](auto x, auto y) { return shift_right(x, y, w); }); }
@@ -414,14 +655,14 @@ template <> struct hw<vec<f64, 8>> {
 template <> struct hw<vec<f64, 16>> {
   typedef vec<f64, 16> V;
   typedef vec<f64, 8> H;
-  struct halves { H lo, hi; };
+  typedef halves<V> P;
   static LM_INLINE V fma(V a, V b, V c) {
-    halves x = bits<halves>(a), y = bits<halves>(b), z = bits<halves>(c);
-    return bits<V>(halves{hw<H>::fma(x.lo, y.lo, z.lo), hw<H>::fma(x.hi, y.hi, z.hi)});
+    P x = bits<P>(a), y = bits<P>(b), z = bits<P>(c);
+    return bits<V>(P{hw<H>::fma(x.lo, y.lo, z.lo), hw<H>::fma(x.hi, y.hi, z.hi)});
   }
   static LM_INLINE V sqrt(V a) {
-    halves x = bits<halves>(a);
-    return bits<V>(halves{hw<H>::sqrt(x.lo), hw<H>::sqrt(x.hi)});
+    P x = bits<P>(a);
+    return bits<V>(P{hw<H>::sqrt(x.lo), hw<H>::sqrt(x.hi)});
   }
 };
 #endif
@@ -474,23 +715,64 @@ template <class V> struct has_scale { static constexpr bool value = false; };
 template <> struct has_scale<vec<f32, 16>> { static constexpr bool value = true; };
 #define LM_SCALE 1
 #endif
+// Rounding instructions: 0 nearest even, 1 down, 2 up, 3 towards zero.
+template <class V> struct hw_rounding { static constexpr bool value = false; };
+#if !defined(__clang__)
+#define LM_ROUNDING(type, instruction)                                                     \
+  template <> struct hw_rounding<type> {                                                   \
+    static constexpr bool value = true;                                                    \
+    template <int How> static LM_INLINE type run(type x) { return instruction; }           \
+  };
+#if defined(__AVX512F__)
+typedef vec<f32, 16> f32x16;
+typedef vec<f64, 8> f64x8;
+LM_ROUNDING(f32x16, __builtin_ia32_rndscaleps_mask(x, 8 + How, x, (unsigned short)-1, 4))
+LM_ROUNDING(f64x8, __builtin_ia32_rndscalepd_mask(x, 8 + How, x, (unsigned char)-1, 4))
+#endif
+#if defined(__AVX__)
+typedef vec<f32, 8> f32x8;
+typedef vec<f64, 4> f64x4;
+LM_ROUNDING(f32x8, __builtin_ia32_roundps256(x, 8 + How))
+LM_ROUNDING(f64x4, __builtin_ia32_roundpd256(x, 8 + How))
+#endif
+#endif
 // Nearest even through the "add and subtract 2^mantissa" trick (exact while -fassociative-math is off).
 template <class V> LM_INLINE V rint_(V x) {
+  if constexpr (sizeof(V) > LM_REGISTER && lanes<V>::value > 1) {
+    const auto p = bits<halves<V>>(x);
+    return bits<V>(halves<V>{rint_(p.lo), rint_(p.hi)});
+  }
+  if constexpr (hw_rounding<V>::value) return hw_rounding<V>::template run<0>(x);
   constexpr elem<V> magic = sizeof(elem<V>) == 4 ? elem<V>(8388608.0) : elem<V>(4503599627370496.0);
   V a = absolute(x), r = copysign<V>((a + magic) - magic, x);
   return select<V>(a < magic, r, x);
 }
 template <class V> LM_INLINE V trunc_(V x) {
+  if constexpr (sizeof(V) > LM_REGISTER && lanes<V>::value > 1) {
+    const auto p = bits<halves<V>>(x);
+    return bits<V>(halves<V>{trunc_(p.lo), trunc_(p.hi)});
+  }
+  if constexpr (hw_rounding<V>::value) return hw_rounding<V>::template run<3>(x);
   constexpr elem<V> magic = sizeof(elem<V>) == 4 ? elem<V>(8388608.0) : elem<V>(4503599627370496.0);
   V a = absolute(x), r = (a + magic) - magic;
   r = select<V>(r > a, r - 1, r);
   return select<V>(a < magic, copysign<V>(r, x), x);
 }
 template <class V> LM_INLINE V floor_(V x) {
+  if constexpr (sizeof(V) > LM_REGISTER && lanes<V>::value > 1) {
+    const auto p = bits<halves<V>>(x);
+    return bits<V>(halves<V>{floor_(p.lo), floor_(p.hi)});
+  }
+  if constexpr (hw_rounding<V>::value) return hw_rounding<V>::template run<1>(x);
   V r = rint_(x);
   return copysign<V>(select<V>(r > x, r - 1, r), x);
 }
 template <class V> LM_INLINE V ceil_(V x) {
+  if constexpr (sizeof(V) > LM_REGISTER && lanes<V>::value > 1) {
+    const auto p = bits<halves<V>>(x);
+    return bits<V>(halves<V>{ceil_(p.lo), ceil_(p.hi)});
+  }
+  if constexpr (hw_rounding<V>::value) return hw_rounding<V>::template run<2>(x);
   V r = rint_(x);
   return copysign<V>(select<V>(r < x, r + 1, r), x);
 }
@@ -650,7 +932,68 @@ template <class V> LM_INLINE V log1p_(V x) {
   return select<V>((x == inf) | (x != x), x, y);
 }
 
+// libtorch exports the vector math library that eager uses; where it does not, libm goes lane by lane.
+template <class V> struct library {
+  static constexpr bool value = false;
+};
+#define LM_SLEEF_NAMES(F)                                                                                              \
+  F(1, tan, _u10) F(1, asin, _u10) F(1, acos, _u10) F(1, atan, _u10) F(1, sinh, _u10) F(1, cosh, _u10) F(1, asinh, _u10) \
+  F(1, acosh, _u10) F(1, atanh, _u10) F(1, lgamma, _u10) F(1, erfc, _u15) F(2, fmod, _) F(2, hypot, _u05)                \
+  F(2, atan2, _u10) F(2, nextafter, _) F(2, pow, _u10) F(1, sin, _u10) F(1, cos, _u10) F(1, exp2, _u10) F(1, log2, _u10)  \
+  F(1, log10, _u10) F(1, erf, _u10)
+#define LM_DECLARE_1(V, name) extern "C" V name(V) __attribute__((weak));
+#define LM_DECLARE_2(V, name) extern "C" V name(V, V) __attribute__((weak));
+#define LM_ROUTE_1(V, fn, name) static LM_INLINE bool fn(V x, V& r) { return name && (r = name(x), true); }
+#define LM_ROUTE_2(V, fn, name) static LM_INLINE bool fn(V x, V y, V& r) { return name && (r = name(x, y), true); }
+#if defined(__AVX512F__)
+typedef vec<f32, 16> sleef_f; typedef vec<f64, 8> sleef_d;
+#define LM_SLEEF_F(n, fn, acc) LM_DECLARE_##n(sleef_f, Sleef_##fn##f16##acc##avx512f)
+#define LM_SLEEF_D(n, fn, acc) LM_DECLARE_##n(sleef_d, Sleef_##fn##d8##acc##avx512f)
+#define LM_SLEEF_RF(n, fn, acc) LM_ROUTE_##n(sleef_f, fn, Sleef_##fn##f16##acc##avx512f)
+#define LM_SLEEF_RD(n, fn, acc) LM_ROUTE_##n(sleef_d, fn, Sleef_##fn##d8##acc##avx512f)
+#elif defined(__AVX2__)
+typedef vec<f32, 8> sleef_f; typedef vec<f64, 4> sleef_d;
+#define LM_SLEEF_F(n, fn, acc) LM_DECLARE_##n(sleef_f, Sleef_##fn##f8##acc##avx2)
+#define LM_SLEEF_D(n, fn, acc) LM_DECLARE_##n(sleef_d, Sleef_##fn##d4##acc##avx2)
+#define LM_SLEEF_RF(n, fn, acc) LM_ROUTE_##n(sleef_f, fn, Sleef_##fn##f8##acc##avx2)
+#define LM_SLEEF_RD(n, fn, acc) LM_ROUTE_##n(sleef_d, fn, Sleef_##fn##d4##acc##avx2)
+#endif
+#if defined(LM_SLEEF_F)
+LM_SLEEF_NAMES(LM_SLEEF_F)
+LM_SLEEF_NAMES(LM_SLEEF_D)
+template <> struct library<sleef_f> {
+  static constexpr bool value = true;
+  LM_SLEEF_NAMES(LM_SLEEF_RF)
+};
+template <> struct library<sleef_d> {
+  static constexpr bool value = true;
+  LM_SLEEF_NAMES(LM_SLEEF_RD)
+};
+#endif
+#define LM_DOUBLE1(fn)                                                         \
+  template <class V> LM_INLINE V double_##fn(V x) {                            \
+    if constexpr (library<V>::value) {                                         \
+      V r;                                                                     \
+      if (__builtin_expect(library<V>::fn(x, r), 1)) return r;                 \
+    }                                                                          \
+    return map(x, [](f64 v) { return fn(v); });                                \
+  }
+LM_DOUBLE1(log2) LM_DOUBLE1(log10) LM_DOUBLE1(sin) LM_DOUBLE1(cos) LM_DOUBLE1(erf)
+template <class V> LM_INLINE V double_pow(V x, V y) {
+  if constexpr (library<V>::value) {
+    V r;
+    if (__builtin_expect(library<V>::pow(x, y, r), 1)) return r;
+  }
+  return map(x, y, [](f64 a, f64 b) { return pow(a, b); });
+}
 // Double lanes for single-precision arguments: one rounding at the end.
+template <class V> constexpr bool in_double() {  // of several registers: compilers compare those lane by lane
+  return sizeof(elem<V>) == 4 && 2 * sizeof(V) > LM_REGISTER && lanes<V>::value > 1;
+}
+template <class V, class F> LM_INLINE V by_halves(V x, F f) {
+  const auto p = bits<halves<V>>(x);
+  return bits<V>(halves<V>{f(p.lo), f(p.hi)});
+}
 template <int N> LM_INLINE vec<f64, N> log2_wide(vec<f32, N> x) {  // x > 0 and finite
   typedef vec<f64, N> D;
   D w = cvt<D>(x), e, m = split_log<D>(w, e);
@@ -677,15 +1020,21 @@ template <int N> LM_INLINE vec<f64, N> exp2_wide(vec<f64, N> x) {  // |x| < 1000
   return p * bits<D>((cvt<vec<i64, N>>(n) + 1023) << 52);
 }
 template <class V> LM_INLINE V log2_(V x) {
+  if constexpr (in_double<V>()) return by_halves(x, [](auto h) { return log2_(h); });
   if constexpr (sizeof(elem<V>) == 4) return log_edges<V>(x, cvt<V>(log2_wide<lanes<V>::value>(x)));
-  else return map(x, [](f64 v) { return log2(v); });
+  else return double_log2(x);
 }
 template <class V> LM_INLINE V log10_(V x) {
+  if constexpr (in_double<V>()) return by_halves(x, [](auto h) { return log10_(h); });
   if constexpr (sizeof(elem<V>) == 4)
     return log_edges<V>(x, cvt<V>(log2_wide<lanes<V>::value>(x) * 0.30102999566398119521));
-  else return map(x, [](f64 v) { return log10(v); });
+  else return double_log10(x);
 }
 template <class V> LM_INLINE V pow_(V x, V y) {
+  if constexpr (in_double<V>()) {
+    const auto p = bits<halves<V>>(x), q = bits<halves<V>>(y);
+    return bits<V>(halves<V>{pow_(p.lo, q.lo), pow_(p.hi, q.hi)});
+  }
   if constexpr (sizeof(elem<V>) == 4) {
     constexpr int N = lanes<V>::value;
     typedef vec<f64, N> D;
@@ -707,11 +1056,12 @@ template <class V> LM_INLINE V pow_(V x, V y) {
         if (!easy[k]) r[k] = powf(x[k], y[k]);
     return r;
   } else {
-    return map(x, y, [](f64 a, f64 b) { return pow(a, b); });
+    return double_pow(x, y);
   }
 }
 // sin (Quarter = 0) and cos (Quarter = 1): reduction by pi/2 in double, exact enough below 1e7; libm lanes beyond.
 template <int N> LM_INLINE vec<f32, N> sincos_f32(vec<f32, N> x, int quarter) {
+  if constexpr (in_double<vec<f32, N>>()) return by_halves(x, [quarter](auto h) { return sincos_f32<N / 2>(h, quarter); });
   typedef vec<f64, N> D;
   typedef vec<f32, N> V;
   ints<V> big = ~(absolute(x) < 1e7f);
@@ -741,11 +1091,11 @@ template <int N> LM_INLINE vec<f32, N> sincos_f32(vec<f32, N> x, int quarter) {
 }
 template <class V> LM_INLINE V sin_(V x) {
   if constexpr (sizeof(elem<V>) == 4) return sincos_f32<lanes<V>::value>(x, 0);
-  else return map(x, [](f64 v) { return sin(v); });
+  else return double_sin(x);
 }
 template <class V> LM_INLINE V cos_(V x) {
   if constexpr (sizeof(elem<V>) == 4) return sincos_f32<lanes<V>::value>(x, 1);
-  else return map(x, [](f64 v) { return cos(v); });
+  else return double_cos(x);
 }
 template <class V> LM_INLINE V tanh_(V x) {
   if constexpr (sizeof(elem<V>) == 4) {
@@ -788,20 +1138,59 @@ template <class V> LM_INLINE V erf_(V x) {
     q = fmas(q, t, 0.000239499917f);
     // 2^q for -27 < q <= 0: nothing to clamp
     V n = rint_(q), r = (q - n) * 0.6931471805599453f;
-    V power = bits<V>(bits<ints<V>>(1 + (r + expo_of<V>::tail(r))) + (cvt<ints<V>>(n) << 23));
+    V power = 1 + (r + expo_of<V>::tail(r));
+#ifdef LM_SCALE
+    if constexpr (has_scale<V>::value) power = hw_scale2(power, n);
+    else
+#endif
+      power = bits<V>(bits<ints<V>>(power) + (cvt<ints<V>>(n) << 23));
     V big = copysign<V>(1 - power, x);
     return select<V>(a < 0.92f, small, select<V>(x != x, x, big));
   } else {
-    return map(x, [](f64 v) { return erf(v); });
+    return double_erf(x);
   }
+}
+// 1 + erf(x), to an absolute error of 1e-7 around one and a relative one of 1e-5 where it vanishes.
+template <class V> LM_INLINE V erf1p_(V x) {
+  const V a = absolute(x), t = select<V>(a > 4, splat<V>(4), a);
+  V q = fmas(t, splat<V>(3.985782768722856e-06f), -6.86070416122675e-05f);  // log2(erfc(t))
+  q = fmas(q, t, 0.0004690105270128697f);
+  q = fmas(q, t, -0.0013838550075888634f);
+  q = fmas(q, t, -0.0010908577824011445f);
+  q = fmas(q, t, 0.02859877049922943f);
+  q = fmas(q, t, -0.14865714311599731f);
+  q = fmas(q, t, -0.9183762073516846f);
+  q = fmas(q, t, -1.627911925315857f);
+  q = fmas(q, t, 5.2806370831604e-08f);
+  const V n = rint_(q), r = q - n;
+  V p = fmas(r, splat<V>(0.0013266979923837244f), 0.009675469395305614f);
+  p = fmas(p, r, 0.05550742675409958f);
+  p = fmas(p, r, 0.24022121576229874f);
+  p = fmas(p, r, 0.6931469490692178f);
+  p = fmas(p, r, 1.f);
+#ifdef LM_SCALE
+  if constexpr (has_scale<V>::value) p = hw_scale2(p, n);
+  else
+#endif
+    p = bits<V>(bits<ints<V>>(p) + (cvt<ints<V>>(n) << 23));
+  p = select<V>(a >= 4, V{}, p);
+  return select<V>(x < 0, p, 2 - p);
 }
 #define LM_LIBM1(name, single, dbl)                                            \
   template <class V> LM_INLINE V name(V x) {                                   \
+    if constexpr (library<V>::value) {                                         \
+      V r;                                                                     \
+      if (__builtin_expect(library<V>::dbl(x, r), 1)) return r;                \
+    }                                                                          \
     if constexpr (sizeof(elem<V>) == 4) return map(x, [](f32 v) { return single(v); }); \
     else return map(x, [](f64 v) { return dbl(v); });                          \
   }
 #define LM_LIBM2(name, single, dbl)                                            \
   template <class V> LM_INLINE V name(V x, V y) {                              \
+    if constexpr (library<V>::value) {                                         \
+      V r;                                                                     \
+      if (__builtin_expect(library<V>::dbl(x, y, r), 1)) return r;             \
+    }                                                                          \
     if constexpr (sizeof(elem<V>) == 4) return map(x, y, [](f32 a, f32 b) { return single(a, b); }); \
     else return map(x, y, [](f64 a, f64 b) { return dbl(a, b); });             \
   }
@@ -827,6 +1216,24 @@ template <class V> LM_INLINE V float_floor_div(V a, V b) {
 // --------------------------------------------------------------------------------------------------- 6 accumulators
 // acc.push(slot<K>{}, value, lanes): K names one of U independent partial results (the loop is unrolled U times).
 // acc.spill(): called every few hundred steps. acc.lanes_result(): a vector, lane by lane. acc.result(): one number.
+template <class V> LM_INLINE elem<V> sum_lanes(V x) {
+  if constexpr (lanes<V>::value == 1) {
+    return x[0];
+  } else {
+    const auto p = bits<halves<V>>(x);
+    return sum_lanes(p.lo + p.hi);
+  }
+}
+// Lane k takes lane k + w, around the end.
+template <class V> LM_INLINE V rotated(V x, int w) {
+#if defined(__clang__)
+  V r;
+  for (int k = 0; k < lanes<V>::value; ++k) r[k] = x[(k + w) % lanes<V>::value];
+  return r;
+#else
+  return __builtin_shuffle(x, iota<ints<V>>() + w);  // indices count modulo the number of lanes
+#endif
+}
 template <class V, bool Floating> struct sum_store;
 template <class V> struct sum_store<V, false> {
   V total = {};
@@ -843,12 +1250,7 @@ template <class V> struct sum_store<V, true> {  // long sums carry on in double,
   D total = {};
   LM_INLINE void add(V v) { total += cvt<D>(v); }
   LM_INLINE V get() const { return cvt<V>(total); }
-  LM_INLINE elem<V> all() const {
-    D t = total;
-    for (int w = lanes<V>::value / 2; w; w /= 2)
-      for (int k = 0; k < w; ++k) t[k] += t[k + w];
-    return elem<V>(t[0]);
-  }
+  LM_INLINE elem<V> all() const { return elem<V>(sum_lanes(total)); }
 };
 template <class V, int U = 1> struct sum_acc {
   V part[U] = {};
@@ -857,7 +1259,12 @@ template <class V, int U = 1> struct sum_acc {
   static LM_INLINE V masked(V v, all_lanes) { return v; }
   static LM_INLINE V masked(V v, int n) { return pick<V>(first_lanes<lanes<V>::value>(n), v, V{}); }
   LM_INLINE void spill() {
-    for (int k = 0; k < U; ++k) store.add(part[k]), part[k] = V{};
+    V t = part[0];
+    if constexpr (U == 4) t = (part[0] + part[1]) + (part[2] + part[3]);
+    else
+      for (int k = 1; k < U; ++k) t += part[k];
+    store.add(t);
+    for (int k = 0; k < U; ++k) part[k] = V{};
   }
   LM_INLINE void merge(sum_acc& o) { spill(), o.spill(), store.total += o.store.total; }
   LM_INLINE void absorb(sum_acc& o) {  // one that has not been spilled yet
@@ -912,13 +1319,8 @@ template <class Op, class V, int U = 1> struct fold_acc {
   }
   LM_INLINE elem<V> result() {
     V r = lanes_result();
-    typedef vec<elem<V>, 1> S;
-    for (int w = lanes<V>::value / 2; w; w /= 2)
-      for (int k = 0; k < w; ++k) {
-        V a = splat<V>(r[k]), b = splat<V>(r[k + w]);
-        r[k] = Op::join(a, b)[0];
-      }
-    (void)sizeof(S);
+#pragma GCC unroll 8
+    for (int w = lanes<V>::value / 2; w; w /= 2) r = Op::join(r, rotated(r, w));
     return r[0];
   }
 };
@@ -961,15 +1363,11 @@ template <class V> struct welford_acc {
   LM_INLINE void spill() {}
   LM_INLINE void reduce(elem<V>& out_mean, elem<V>& out_m2, elem<V>& out_weight) {
     flush();
-    f64 mu = 0, q = 0, w = 0;
-    for (int k = 0; k < N; ++k) {
-      f64 bw = weight[k], bm = mean[k], bq = m2[k];
-      if (bw == 0) continue;
-      f64 d = bm - mu, t = w + bw;
-      mu = w == 0 ? bm : mu + d * (bw / t);
-      q += bq + (w == 0 ? 0 : d * d * (w * (bw / t)));
-      w = t;
-    }
+    typedef vec<f64, N> D;
+    const D weights = cvt<D>(weight), means = cvt<D>(mean);
+    const f64 w = sum_lanes(weights), mu = sum_lanes(weights * means) / (w == 0 ? 1 : w);
+    const D d = means - mu;
+    const f64 q = sum_lanes(cvt<D>(m2) + weights * d * d);
     out_mean = elem<V>(mu), out_m2 = elem<V>(q), out_weight = elem<V>(w);
   }
 };
@@ -1026,15 +1424,21 @@ template <class V> struct softmax_acc {
   }
 };
 
-// Arg-reductions: the first index of the best value; a NaN is better than anything.
-template <class V, bool Max> struct arg_acc {
+// Arg-reductions: the first index of the best value; a NaN is better than anything. Every lane sees its indices in
+// ascending order, so that only `merge` has to compare them. With `Small`, they are kept as narrow as the values.
+template <class V, bool Max, bool Small = false> struct arg_acc {
   static constexpr int N = lanes<V>::value;
   typedef vec<i64, N> I;
+  typedef vec<elem<ints<V>>, N> J;
+  template <bool S, class A, class B> struct one { typedef A type; };
+  template <class A, class B> struct one<false, A, B> { typedef B type; };
+  typedef typename one<(Small && sizeof(elem<V>) >= 4), J, I>::type W;
+  static constexpr elem<W> none = sizeof(elem<W>) == 4 ? elem<W>(extremes<i32>::high) : elem<W>(extremes<i64>::high);
   V best;
-  I where;
+  W where;
   LM_INLINE arg_acc() {
     best = splat<V>(Max ? extremes<elem<V>>::low : extremes<elem<V>>::high);
-    where = splat<I>(extremes<i64>::high);
+    where = splat<W>(none);
   }
   static LM_INLINE ints<V> better(V a, V b) {
     ints<V> r = Max ? a > b : a < b;
@@ -1046,30 +1450,36 @@ template <class V, bool Max> struct arg_acc {
     if constexpr (is_float<elem<V>>::value) r |= (a != a) & (b != b);
     return r;
   }
-  template <int K, class C> LM_INLINE void push(slot<K>, V v, I index, C c) {
-    I on = cvt<I>(first_lanes<N>(c));
-    I take = cvt<I>(better(v, best)) | (cvt<I>(same(v, best)) & (index < where));
-    take &= on;
-    best = select<V>(cvt<ints<V>>(take), v, best);
-    where = select<I>(take, index, where);
+  LM_INLINE void take(ints<V> on, V v, W index) {
+    best = select<V>(on, v, best);
+    where = select<W>(cvt<W>(on), index, where);
+  }
+  template <int K, class X> LM_INLINE void push(slot<K>, V v, X index, all_lanes) {
+    take(better(v, best) | cvt<ints<V>>(where == none), v, cvt<W>(index));
+  }
+  template <int K, class X> LM_INLINE void push(slot<K>, V v, X index, int n) {
+    take((better(v, best) | cvt<ints<V>>(where == none)) & cvt<ints<V>>(first_lanes<N>(n)), v, cvt<W>(index));
   }
   LM_INLINE void spill() {}
-  LM_INLINE void merge(arg_acc& o) { push(slot<0>{}, o.best, o.where, all_lanes{}); }
+  LM_INLINE void merge(arg_acc& o) {
+    const ints<V> earlier = cvt<ints<V>>(o.where < where), has = cvt<ints<V>>(o.where != none);
+    take(has & (better(o.best, best) | (same(o.best, best) & earlier) | cvt<ints<V>>(where == none)), o.best, o.where);
+  }
   LM_INLINE V lanes_result() { return best; }
-  LM_INLINE I lanes_index() { return where; }
+  LM_INLINE I lanes_index() { return cvt<I>(where); }
   LM_INLINE i64 index() {
     int b = 0;
     for (int k = 1; k < N; ++k) {
       V x = splat<V>(best[k]), y = splat<V>(best[b]);
-      if (where[k] == extremes<i64>::high) continue;
-      if (where[b] == extremes<i64>::high || better(x, y)[0] || (same(x, y)[0] && where[k] < where[b])) b = k;
+      if (where[k] == none) continue;
+      if (where[b] == none || better(x, y)[0] || (same(x, y)[0] && where[k] < where[b])) b = k;
     }
-    return where[b];
+    return i64(where[b]);
   }
   LM_INLINE elem<V> result() {
-    i64 at = index();
+    const i64 at = index();
     for (int k = 0; k < N; ++k)
-      if (where[k] == at) return best[k];
+      if (i64(where[k]) == at) return best[k];
     return best[0];
   }
 };
@@ -1136,6 +1546,11 @@ template <int N, int U, class F, class S> LM_INLINE void vloop(i64 lo, i64 hi, F
     }
     spill();
   }
+  if constexpr (U > 1)
+    for (; i + i64(N) * U <= hi; i += N * U) {
+      step(i, all_lanes{}, slot<0>{}), step(i + N, all_lanes{}, slot<1>{});
+      if constexpr (U > 2) step(i + 2 * N, all_lanes{}, slot<2>{}), step(i + 3 * N, all_lanes{}, slot<3>{});
+    }
   for (; i + N <= hi; i += N) step(i, all_lanes{}, slot<0>{});
   spill();
   if (i < hi) step(i, int(hi - i), slot<0>{});
@@ -1151,6 +1566,40 @@ template <class V> struct scan_sum {
 template <class V> struct scan_prod {
   wide<V> carry = splat<wide<V>>(1);
   LM_INLINE V push(V v) { return carry *= cvt<wide<V>>(v), cvt<V>(carry); }
+};
+// Scans along memory: lanes are consecutive elements. A prefix inside the vector, then what came before it; only the
+// latter waits for the vector before. Floats in double, register by register.
+struct join_sum {
+  template <class D> static LM_INLINE D unit() { return D{}; }
+  template <class D> static LM_INLINE D join(D a, D b) { return a + b; }
+};
+struct join_prod {
+  template <class D> static LM_INLINE D unit() { return splat<D>(1); }
+  template <class D> static LM_INLINE D join(D a, D b) { return a * b; }
+};
+template <class J, int S, class D> LM_INLINE D prefix_of(D x) {
+  if constexpr (S >= lanes<D>::value) return x;
+  else return prefix_of<J, 2 * S>(J::join(x, shift_up<S>(x, J::template unit<D>())));
+}
+template <class V, class J> struct row_scan {
+  static constexpr int N = lanes<V>::value, H = sizeof(elem<wide<V>>) > sizeof(elem<V>) && N > 1 ? N / 2 : N;
+  typedef vec<elem<wide<V>>, H> D;
+  typedef vec<elem<V>, H> P;
+  D carry = J::template unit<D>();
+  LM_INLINE V push(V v) {
+    if constexpr (H == N) {
+      const D x = prefix_of<J, 1>(cvt<D>(v)), r = J::join(x, carry);
+      carry = J::join(carry, splat<D>(x[H - 1]));
+      return cvt<V>(r);
+    } else {
+      struct both { P lo, hi; } b = bits<both>(v);
+      const D lo = prefix_of<J, 1>(cvt<D>(b.lo));
+      const D hi = J::join(prefix_of<J, 1>(cvt<D>(b.hi)), splat<D>(lo[H - 1]));
+      b.lo = cvt<P>(J::join(lo, carry)), b.hi = cvt<P>(J::join(hi, carry));
+      carry = J::join(carry, splat<D>(hi[H - 1]));
+      return bits<V>(b);
+    }
+  }
 };
 template <class V, bool Max> struct scan_extreme {  // the last of equals; once NaN, NaN for ever, at its last index
   typedef vec<i64, lanes<V>::value> I;
@@ -1174,6 +1623,74 @@ template <class V> struct scan_logcumsumexp {
     D r = log1p_<D>(exp_<D>(lo - hi)) + hi;
     carry = select<D>((lo != hi) | (absolute(lo) < __builtin_inf()), r, x);
     return cvt<V>(carry);
+  }
+};
+// The same with a body that depends on the position: vector k of the range goes to slot k % U.
+template <int K, int N, int U> struct each_slot {
+  template <class F> static LM_INLINE void run(i64 i, F& step) {
+    step(i + K * N, all_lanes{}, slot<K>{});
+    if constexpr (K + 1 < U) each_slot<K + 1, N, U>::run(i, step);
+  }
+  template <class F> static LM_INLINE void rest(i64 i, i64 hi, F& step) {
+    if (i + N <= hi) {
+      step(i, all_lanes{}, slot<K>{});
+      if constexpr (K + 1 < U) each_slot<K + 1, N, U>::rest(i + N, hi, step);
+    } else if (i < hi) {
+      step(i, int(hi - i), slot<K>{});
+    }
+  }
+};
+template <int N, int U, class F, class S> LM_INLINE void vperiod(i64 lo, i64 hi, F&& step, S&& spill) {
+  i64 i = lo;
+  while (i + i64(N) * U <= hi) {
+    const i64 stop = imin(hi, i + i64(N) * U * 128);
+    for (; i + i64(N) * U <= stop; i += i64(N) * U) each_slot<0, N, U>::run(i, step);
+    spill();
+  }
+  each_slot<0, N, U>::rest(i, hi, step);
+  spill();
+}
+// Sums and folds of columns narrower than a vector: U vectors hold a whole number of rows, each keeps a result of its own.
+template <class V, int U> struct period_sum {
+  static constexpr int N = lanes<V>::value;
+  typedef wide<V> D;
+  V part[U] = {};
+  D total[U] = {};
+  template <int K, class C> LM_INLINE void push(slot<K>, V v, C c) { part[K] += sum_acc<V>::masked(v, c); }
+  LM_INLINE void spill() {
+    for (int k = 0; k < U; ++k) total[k] += cvt<D>(part[k]), part[k] = V{};
+  }
+  void merge(const period_sum& o) {
+    for (int k = 0; k < U; ++k) total[k] += o.total[k];
+  }
+  void columns(elem<V>* out, int count) const {
+    for (int c = 0; c < count; ++c) {
+      elem<D> s = 0;
+      for (int k = c; k < U * N; k += count) s = add(s, total[k / N][k % N]);
+      out[c] = elem<V>(s);
+    }
+  }
+  static LM_INLINE f64 add(f64 a, f64 b) { return a + b; }
+  static LM_INLINE i64 add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
+  static LM_INLINE i32 add(i32 a, i32 b) { return i32(u32(a) + u32(b)); }
+};
+template <class Op, class V, int U> struct period_fold {
+  static constexpr int N = lanes<V>::value;
+  V part[U];
+  LM_INLINE period_fold() {
+    for (int k = 0; k < U; ++k) part[k] = Op::unit();
+  }
+  template <int K, class C> LM_INLINE void push(slot<K>, V v, C c) { part[K] = Op::join(part[K], fold_acc<Op, V>::masked(v, c)); }
+  LM_INLINE void spill() {}
+  void merge(const period_fold& o) {
+    for (int k = 0; k < U; ++k) part[k] = Op::join(part[k], o.part[k]);
+  }
+  void columns(elem<V>* out, int count) const {
+    for (int c = 0; c < count; ++c) {
+      V s = splat<V>(part[c / N][c % N]);
+      for (int k = c + count; k < U * N; k += count) s = Op::join(s, splat<V>(part[k / N][k % N]));
+      out[c] = s[0];
+    }
   }
 };
 template <int N, class F> LM_INLINE void vloop(i64 lo, i64 hi, F&& step) {

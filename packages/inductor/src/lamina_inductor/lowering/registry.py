@@ -35,6 +35,6 @@ def add_lowering(name: str, fn: Callable[..., Any]) -> None:
 
 def load_lowerings() -> dict[str, Callable[..., Any]]:
     """The whole table (imports the families on first use)."""
-    from . import convolution, creation, indexing, pointwise, reduction, shape, view  # noqa: F401
+    from . import convolution, creation, indexing, pointwise, pooling, reduction, shape, view  # noqa: F401
 
     return LOWERINGS

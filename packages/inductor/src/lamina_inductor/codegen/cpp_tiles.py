@@ -1,0 +1,161 @@
+"""Transposing kernels: accesses that lie along another loop than the vectorised one go through a small tile.
+
+A tile covers N lanes of the vectorised loop and `TILE` iterations of the other one. What is read along the other loop
+is fetched whole and turned round in registers before the tile is computed, what is written along it afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..ops import Op
+from .cpp_ops import ELEMENT
+from .kernel import LoopVar
+
+if TYPE_CHECKING:
+    from .cpp_kernel import KernelWriter
+
+TILE = 32
+"""Iterations of the second loop of a transposing kernel."""
+
+
+def find_tiles(w: KernelWriter, vec: LoopVar, other: LoopVar) -> dict[Op, str]:
+    """Loads and stores that go through a tile -> the tile's name."""
+    found: dict[Op, str] = {}
+    for op in w.spec.ops():
+        if (
+            op.name not in ("load", "store")
+            or op.args[-1] is not None
+            or (op.name == "store" and op.args[3] is not None)
+        ):
+            continue
+        e = op.args[1]
+        if any(s in w.symbols for s in e.syms) or w._stride(e, vec.name) in (None, 0, 1):
+            continue
+        if w._stride(e, other.name) == 1:
+            found[op] = f"tile{len(found)}_"
+    return found
+
+
+def declare_tiles(w: KernelWriter) -> None:
+    """Writes the tiles' memory."""
+    for op, name in w.tiles.items():
+        w.put(f"alignas(64) {ELEMENT[w.spec.buffer(op.args[0]).dtype]} {name}[{TILE} * N];")
+
+
+def move_tiles(w: KernelWriter, vec: LoopVar, other: LoopVar, stop: str, which: str) -> None:
+    """Fetches the tiles of loads, or puts away those of stores."""
+    from .cpp_kernel import _c, marked_index
+
+    for op, name in w.tiles.items():
+        if op.name != which:
+            continue
+        e = op.args[1]
+        at = f"{_c(op.args[0])} + {marked_index(e, {vec.name: 'chunk_', other.name: 'from_'})}"
+        step = marked_index(w._stride(e, vec.name), {})
+        ends = f"imin(N, {stop} - chunk_), to_ - from_"
+        if which == "load":
+            w.put(f"get_tile<N>({name}, {at}, {step}, {ends});")
+        else:
+            w.put(f"put_tile<N>({at}, {step}, {name}, {ends});")
+
+
+_LONGEST_ROW = 48
+_TILE_BYTES = 49152  # of all tiles together: they stay in the first caches
+
+
+def short_rows(w: KernelWriter, lanes: int) -> LoopVar | None:
+    """The outer loop whose iterations become lanes, where a kernel works on many short contiguous rows: a register then
+    holds an element of each of N rows, and nothing is summed across its lanes."""
+    spec = w.spec
+    inner = [p.loops for p in spec.phases if p.loops]
+    if (
+        lanes < 2
+        or not inner
+        or any(len(loops) != 1 or loops[0] != inner[0][0] and loops[0].size != inner[0][0].size for loops in inner)
+    ):
+        return None
+    row = inner[0][0]
+    if not row.size.is_const or not 1 < int(row.size) <= _LONGEST_ROW or any(v.kind != "parallel" for v in spec.loops):
+        return None
+    if any(loops[0].name != row.name for loops in inner):
+        return None
+    for v in reversed(spec.loops):
+        if v.size.lo < lanes:
+            continue
+        size, fits = 0, False
+        for p in spec.phases:
+            for op in p.ops:
+                if op.name == "check":
+                    return None
+                if op.name not in ("load", "store") or not p.loops or spec.buffer(op.args[0]).role == "scratch":
+                    continue
+                if op.args[-1] is not None or op.name == "store" and op.args[3] is not None:
+                    return None
+                if any(s in w.symbols for s in op.args[1].syms):
+                    return None
+                along, step = w._stride(op.args[1], v.name), w._stride(op.args[1], row.name)
+                if along is None or step is None or not (along == 0 or along == 1 or step == 1):
+                    size = 1 << 30
+                elif step == 1 and not (along == 0 or along == 1):
+                    fits = True
+                    size += int(row.size) * lanes * spec.buffer(op.args[0]).dtype.itemsize
+        if fits and size <= _TILE_BYTES:
+            return v
+    return None
+
+
+def write_short_rows(w: KernelWriter) -> None:
+    """Writes the body of the function: blocks of N rows, each turned round, computed, turned back."""
+    from .cpp_kernel import _c, marked_index
+
+    spec, vec = w.spec, w.vector_loop
+    assert vec is not None
+    row = next(p.loops[0] for p in spec.phases if p.loops)
+    outer = [v for v in spec.loops if v is not vec]
+    size = marked_index(vec.size, {})
+    count = " * ".join(["i64(1)"] + [f"({marked_index(v.size, {})})" for v in outer])
+    w.put(f"const i64 blocks_ = ({size} + N - 1) / N, total_ = {count} * blocks_;")
+    w.open(f"parallel(total_, {marked_index(w._work(), {})} * N, 1, [&](i64 lo, i64 hi)")
+    w._scratch("N")
+    w._flat_loops(outer, [("block_", "blocks_")])
+    w.put(f"const i64 chunk_ = block_ * N, lanes_ = imin(N, {size} - chunk_);")
+    known: dict[tuple, str] = {}
+    moves: dict[str, list[str]] = {"load": [], "store": []}
+    for p in spec.phases:
+        for op in p.ops:
+            if op.name not in ("load", "store") or not p.loops or spec.buffer(op.args[0]).role == "scratch":
+                continue
+            along, step = w._stride(op.args[1], vec.name), w._stride(op.args[1], row.name)
+            if along == 0 or along == 1 or not step == 1:
+                continue
+            key = (op.name, op.args[0], op.args[1])
+            if key not in known:
+                name = known[key] = f"tile{len(known)}_"
+                at = f"{_c(op.args[0])} + {marked_index(op.args[1], {vec.name: 'chunk_', row.name: '0'})}"
+                stride = marked_index(along, {})
+                t = ELEMENT[spec.buffer(op.args[0]).dtype]
+                w.put(f"alignas(64) {t} {name}[{int(row.size)} * N];")
+                call = (
+                    f"get_tile<N>({name}, {at}, {stride}"
+                    if op.name == "load"
+                    else f"put_tile<N>({at}, {stride}, {name}"
+                )
+                moves[op.name].append(f"{call}, lanes_, {int(row.size)});")
+            w.tiles[op] = known[key]
+    w.tile_row = row.name
+    for text in moves["load"]:
+        w.put(text)
+    w.open(f"auto step = [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
+    for k, p in enumerate(spec.phases):
+        w._column_phase(k, p, "c", vec.name, set())
+    w.close("};")
+    w.put("if (lanes_ == N) step(chunk_, all_lanes{});")
+    w.put("else step(chunk_, int(lanes_));")
+    for text in moves["store"]:
+        w.put(text)
+    w.close()
+    w.close("});")
+
+
+__all__ = ["TILE", "declare_tiles", "find_tiles", "move_tiles", "short_rows", "write_short_rows"]
