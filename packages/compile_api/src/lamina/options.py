@@ -23,6 +23,8 @@ LAYERS = {"inductor": "lamina_inductor", "aot": "lamina_aot_autograd", "dynamo":
 # Options of the pipeline itself: name -> what it does.
 OWN_OPTIONS = {
     "target": "inductor's target by name instead of by device: cpp, triton, reference or a registered one",
+    "freezing": "inference only: parameters and buffers become constants, batch norms are folded, weights are packed; "
+    "when one is replaced or written to, the graph is compiled again without freezing",
     "partitioner": "name or callable of the partitioner that aot_autograd uses: default, min_cut, save_everything",
 }
 

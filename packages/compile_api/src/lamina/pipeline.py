@@ -69,14 +69,24 @@ class Rung:
                     example_inputs,
                     forward_compiler=functools.partial(self._lower, "forward"),
                     backward_compiler=functools.partial(self._lower, "backward"),
-                    inference_compiler=functools.partial(self._lower, "inference"),
-                    regions=self._takes_regions(example_inputs),
+                    inference_compiler=self._inference_compiler(gm, example_inputs),
+                    regions=self._takes_regions(example_inputs) and not self.values.get("freezing"),
                     **extra,
                 )
             return self._report_fallback(compiled, gm, example_inputs)
         except Exception as error:
             failures.handle(error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
             return gm.forward
+
+    def _inference_compiler(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The compiler of graphs without gradients; under the option `freezing`, module members are their constants."""
+        members: dict[int, Any] = {}
+        if self.values.get("freezing") and self.__name__ == "inductor":
+            placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+            for k, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
+                if type(node.meta.get("source")).__name__ == "ModuleMemberSource" and hasattr(value, "data_ptr"):
+                    members[k] = value
+        return functools.partial(self._lower, "inference", members=members)
 
     def _report_fallback(
         self, compiled: Callable[..., Any], gm: Any, example_inputs: Sequence[Any]
@@ -118,7 +128,9 @@ class Rung:
         policies = getattr(aot, "PARTITIONERS", {})
         return {"partitioner": policies.get(chosen, chosen)}
 
-    def _lower(self, role: str, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _lower(
+        self, role: str, gm: Any, example_inputs: Sequence[Any], members: dict[int, Any] | None = None
+    ) -> Callable[..., Any]:
         """Compile one flat ATen graph that aot_autograd made; `role` is forward, backward or inference."""
         stage = "prims"
         run_eagerly = import_stage("aot").run_eagerly  # below autograd, autocast off: flat graphs have both written out
@@ -138,7 +150,13 @@ class Rung:
             with events.timed("inductor", "compile_graph", role), _patched(
                 inductor, {**trusted, **values_for("inductor", self.values)}
             ):
-                compiled = inductor.compile_graph(lowered, example_inputs, target=target, name=role)
+                compile_ = functools.partial(inductor.compile_graph, target=target, name=role)
+                frozen = _frozen_inputs(lowered, members) if members else {}
+                if frozen:
+                    freezing = importlib.import_module(f"{inductor.__name__}.freezing")
+                    compiled = freezing.freeze(lowered, frozen, compile_)
+                else:
+                    compiled = compile_(lowered, example_inputs)
             events.emit("inductor", "wrapper", compiled)
             fallback = getattr(compiled, "fallback", None)
             if fallback and "internal error" in fallback:
@@ -147,6 +165,20 @@ class Rung:
         except Exception as error:
             failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
             return run_eagerly(gm)
+
+
+def _frozen_inputs(gm: Any, members: dict[int, Any]) -> dict[int, Any]:
+    """Input position -> tensor, for the inputs of a flat graph that are `members` (position in the captured graph ->
+    tensor) and are not written to."""
+    output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
+    written = {d.index for d in output.meta.get("desc") or () if getattr(d, "kind", "") == "mutated_input"}
+    found = {}
+    for k, node in enumerate(n for n in gm.graph.nodes if n.op == "placeholder"):
+        desc = node.meta.get("desc")
+        if getattr(desc, "kind", "") in ("parameter", "buffer", "user_input") and desc.index not in written:
+            if desc.index in members:
+                found[k] = members[desc.index]
+    return found
 
 
 def _patched(package: Any, values: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:

@@ -443,10 +443,16 @@ class GraphLowering:
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
             return value
-        return self._constant(value)
+        return self.constant(value)
 
-    def _constant(self, value: torch.Tensor) -> TensorValue:
-        meta = self.meta_of(value)
+    def constant(self, value: torch.Tensor) -> TensorValue:
+        """A tensor that the compiled graph keeps. One in a layout of oneDNN's own has no strides; it may only be an
+        operand of the library's calls."""
+        if value.layout == torch.strided:
+            meta = self.meta_of(value)
+        else:
+            shape = self.exprs(value.shape)
+            meta = ResultMeta(value.dtype, value.device, shape, contiguous_strides(shape))
         name = f"const{len(self.constants)}"
         layout = Layout(meta.dtype, meta.device, meta.shape, meta.stride)
         self.buffers[name] = BufferDecl(name, layout, "constant", len(self.constants))
@@ -548,10 +554,11 @@ class GraphLowering:
 
     # ---- extern calls ----
 
-    def extern(self, args: Any, kwargs: Any, val: Any) -> Any:
-        """The current node's op called with other arguments; `val`: its results' metadata, None for those not made."""
+    def extern(self, args: Any, kwargs: Any, val: Any, target: Any = None) -> Any:
+        """The current node's op (or `target`) called with other arguments; `val`: its results' metadata, None for those
+        not made."""
         assert self.node is not None
-        return self._extern(self.node, self.node.target, args, kwargs, val)
+        return self._extern(self.node, target or self.node.target, args, kwargs, val)
 
     def native_node(self, op: NativeOp, operands: Sequence[TensorValue], meta: ResultMeta) -> TensorValue:
         """A call of a hand-written kernel on stored operands; its result is contiguous."""

@@ -103,7 +103,9 @@ class KernelWriter:
         else:
             self.mode = self._choose_mode()
             self.lanes = self._choose_lanes()
-            rows = short_rows(self, self._natural_lanes()) if self.mode in ("row", "column") and not self._is_along() else None
+            rows = None
+            if self.mode == "row" or self.mode == "column" and not self._is_along():
+                rows = short_rows(self, self._natural_lanes())
             if rows is not None:
                 self.mode, self.vector_loop, self.short = "column", rows, True
                 self.lanes = self._natural_lanes()
@@ -691,7 +693,8 @@ class KernelWriter:
         return names
 
     def _stride(self, e: Expr, base: str | None, *, lanes_only: bool = False) -> Expr | None:
-        """Stride of `e` along a loop; with `lanes_only`, from lane to lane of a vector that begins at a multiple of N."""
+        """Stride of `e` along a loop; with `lanes_only`, from lane to lane of a vector that begins at a multiple of
+        N."""
         if base is None:
             return to_expr(0)
         for s in e.syms:

@@ -140,8 +140,8 @@ def write_narrow_columns(w: KernelWriter) -> None:
 
 
 def _tables(w: KernelWriter, phase: Phase, vec: LoopVar, row: LoopVar, vectors: int, columns: int) -> set[Op]:
-    """Loads that differ between columns only: their vectors are made ahead, one for each place in the period. Loads that
-    do not differ at all are made ahead, too."""
+    """Loads that differ between columns only: their vectors are made ahead, one for each place in the period. Loads
+    that do not differ at all are made ahead, too."""
     from .cpp_kernel import _c, _Value, marked_index
 
     done: set[Op] = set()

@@ -133,7 +133,26 @@ def _linear(call: ExternCall, names: Names, outs: list[str], out_handle: str | N
     return lines
 
 
+def _packed_convolution(call: ExternCall, names: Names, outs: list[str], out_handle: str | None) -> list[str]:
+    g = _bind(call)
+    if out_handle is not None or names.device != "cpu" or g["attr"] not in ("none", "relu") or g["scalars"]:
+        raise NoRoute("only plain and rectified convolutions are written")
+    lines, bias = [], "nullptr"
+    if g["B"] is not None:
+        lines.append(f"void* bias = {names.handle(g['B'])};")
+        bias = "&bias"
+    lists = ", ".join(f"{_ints(names, g[a])}, {len(g[a])}" for a in ("padding", "stride", "dilation"))
+    lines.append('const char* const none = "";')
+    lines.append(
+        f"failed = aoti_torch_cpu_mkldnn__convolution_pointwise("
+        f"{names.handle(g['X'])}, {names.handle(g['W'])}, {bias}, "
+        f'{lists}, {names.integer(g["groups"])}, "{g["attr"]}", nullptr, 0, &none, {outs[0]});'
+    )
+    return lines
+
+
 DIRECT: dict[str, Callable] = {
+    "mkldnn::_convolution_pointwise": _packed_convolution,
     "mkldnn::_linear_pointwise": _linear,
     "aten::mm": _matrix_call("mm_out", ("self", "mat2")),
     "aten::bmm": _matrix_call("bmm_out", ("self", "mat2")),

@@ -938,7 +938,7 @@ template <class V> struct library {
 };
 #define LM_SLEEF_NAMES(F)                                                                                              \
   F(1, tan, _u10) F(1, asin, _u10) F(1, acos, _u10) F(1, atan, _u10) F(1, sinh, _u10) F(1, cosh, _u10) F(1, asinh, _u10) \
-  F(1, acosh, _u10) F(1, atanh, _u10) F(1, lgamma, _u10) F(1, erfc, _u15) F(2, fmod, _) F(2, hypot, _u05)                \
+  F(1, acosh, _u10) F(1, atanh, _u10) F(1, lgamma, _u10) F(1, erfc, _u15) F(2, hypot, _u05)                \
   F(2, atan2, _u10) F(2, nextafter, _) F(2, pow, _u10) F(1, sin, _u10) F(1, cos, _u10) F(1, exp2, _u10) F(1, log2, _u10)  \
   F(1, log10, _u10) F(1, erf, _u10)
 #define LM_DECLARE_1(V, name) extern "C" V name(V) __attribute__((weak));
@@ -1197,7 +1197,28 @@ template <class V> LM_INLINE V erf1p_(V x) {
 LM_LIBM1(tan_, tanf, tan) LM_LIBM1(asin_, asinf, asin) LM_LIBM1(acos_, acosf, acos) LM_LIBM1(atan_, atanf, atan)
 LM_LIBM1(sinh_, sinhf, sinh) LM_LIBM1(cosh_, coshf, cosh) LM_LIBM1(asinh_, asinhf, asinh) LM_LIBM1(acosh_, acoshf, acosh)
 LM_LIBM1(atanh_, atanhf, atanh) LM_LIBM1(lgamma_, lgammaf, lgamma) LM_LIBM1(erfc_, erfcf, erfc)
-LM_LIBM2(fmod_, fmodf, fmod) LM_LIBM2(hypot_, hypotf, hypot) LM_LIBM2(atan2_, atan2f, atan2) LM_LIBM2(nextafter_, nextafterf, nextafter)
+LM_LIBM2(hypot_, hypotf, hypot) LM_LIBM2(atan2_, atan2f, atan2) LM_LIBM2(nextafter_, nextafterf, nextafter)
+// The remainder is exact: where the rounded quotient is a whole number too large by one, the difference is added back.
+template <class V> LM_INLINE V fmod_(V a, V b) {
+  const auto one = [](elem<V> x, elem<V> y) {
+    if constexpr (sizeof(elem<V>) == 4) return fmodf(x, y);
+    else return fmod(x, y);
+  };
+#if defined(__FMA__)
+  if constexpr (lanes<V>::value > 1 && sizeof(V) >= 32 && sizeof(V) <= LM_REGISTER) {
+    constexpr elem<V> most = sizeof(elem<V>) == 4 ? elem<V>(4194304) : elem<V>(2251799813685248.);
+    const V x = absolute(a), y = absolute(b), q = trunc_<V>(x / y);
+    V r = fma_<V>(-q, y, x);
+    r = copysign<V>(select<V>(r < 0, r + y, r), a);
+    const ints<V> hard = ~((q < most) & (y < elem<V>(__builtin_inf())));
+    if (__builtin_expect(any_lane(hard, all_lanes{}), 0))
+      for (int k = 0; k < lanes<V>::value; ++k)
+        if (hard[k]) r[k] = one(a[k], b[k]);
+    return r;
+  }
+#endif
+  return map(a, b, one);
+}
 template <class V> LM_INLINE V float_trunc_div(V a, V b) { return trunc_<V>(a / b); }
 template <class V> LM_INLINE V rsqrt_(V x) { return 1 / sqrt_<V>(x); }
 template <class V> LM_INLINE V float_rem(V a, V b) {  // the sign of the divisor, as Python's %

@@ -35,6 +35,8 @@ int aoti_torch_cpu_addmm_out(void*, void*, void*, void*, double, double);
 int aoti_torch_cpu_bmm_out(void*, void*, void*);
 int aoti_torch_cpu_baddbmm_out(void*, void*, void*, void*, double, double);
 int aoti_torch_cpu__linear_pointwise(void*, void*, void**, const char*, const double**, i64, const char* const*, void**) __attribute__((weak));
+int aoti_torch_cpu_mkldnn__convolution_pointwise(void*, void*, void**, const i64*, i64, const i64*, i64, const i64*, i64, i64, const char*,
+                                                 const double**, i64, const char* const*, void**) __attribute__((weak));
 int aoti_torch_cpu_convolution(void*, void*, void**, const i64*, i64, const i64*, i64, const i64*, i64, int, const i64*, i64, i64, void**);
 int aoti_torch_cpu_convolution_backward(void*, void*, void*, const i64**, i64, const i64*, i64, const i64*, i64, const i64*, i64, int,
                                         const i64*, i64, i64, const int*, i64, void**, void**, void**);

@@ -17,6 +17,8 @@ from ..ir.tensor import TensorValue
 from ..layout_pass import channels_last_strides
 from ..ops import Op, compute_dtype
 from . import depthwise
+from .frozen import EPILOGUE, pack_convolution
+from .pointwise import pointwise
 from .registry import lowering
 
 _MOST_TAPS = 13  # of a row: they stay in registers
@@ -44,13 +46,21 @@ def _convolution(
     g: Any, x: TensorValue, weight: TensorValue, bias: TensorValue | None, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> TensorValue:  # fmt: skip
-    """Depthwise, channels-last, on a device: a kernel of ours."""
+    """Depthwise, channels-last, on a device: a kernel of ours. Otherwise a call of the library; with a constant weight, in
+    the library's own layout of it."""
     win = None
     if _turns(g) and g.can_lower("depthwise", x.dtype) is None:
         win = depthwise.window_of(x, weight, g.result(), stride, padding, dilation, transposed, groups)
-    if win is None:
+    args = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    packed = pack_convolution(g, args) if win is None else None
+    if packed is not None:
+        return g.extern(packed[1], {}, g.node.meta["val"], packed[0])
+    if win is None and EPILOGUE not in g.node.meta:
         raise LoweringError("")
-    return depthwise.forward(g, win, x, weight, bias)
+    out = depthwise.forward(g, win, x, weight, bias) if win is not None else g.extern(args, {}, g.node.meta["val"])
+    if g.node.meta.get(EPILOGUE) == "relu":
+        return pointwise(g, "maximum", lambda b, p, q: b.maximum(p, q), (out, 0.0))
+    return out
 
 
 def _depthwise_backward(

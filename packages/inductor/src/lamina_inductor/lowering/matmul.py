@@ -18,6 +18,7 @@ from .._torch import has_onednn
 from ..index import Expr
 from ..ir.layout import Layout
 from ..ir.tensor import is_tensor_value
+from .frozen import pack_linear
 
 # m * n * k from which on the linear layer is the faster one, by dtype: (without, with bias)
 _LEAST_WORK: dict[torch.dtype, tuple[float, float]] = {
@@ -61,6 +62,7 @@ def as_linear(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> tup
     shape: tuple[Expr, ...] = (at.shape[1], at.shape[0])
     turned = Layout(at.dtype, at.device, shape, (at.stride[1], at.stride[0]), at.offset)
     weight = g.stored(turned, b.buffer, turned)
+    weight = pack_linear(g, weight) or weight
     return linear_op().default, (a, weight, bias, "none", [], "")
 
 

@@ -1,0 +1,89 @@
+"""Graphs whose weights are constants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from check import TARGETS
+from programs import Tracer
+
+from lamina_inductor import compile_graph
+from lamina_inductor.freezing import freeze, with_constants
+
+TARGET = "cpp" if "cpp" in TARGETS else "reference"
+
+
+def _network(relu: bool, layout=torch.contiguous_format, groups: int = 1):
+    """(graph, inputs): convolution, batch norm, maybe a rectifier."""
+    x = torch.randn(2, 8, 9, 11).to(memory_format=layout)
+    weight, mean, var = torch.randn(16, 8 // groups, 3, 3), torch.randn(16), torch.rand(16) + 0.5
+    t = Tracer(x, weight, mean, var)
+    y = t.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups)
+    shape = tuple(y.shape)
+    y = t.sub(y, t.broadcast_in_dim(mean, shape, (1,)))
+    y = t.mul(y, t.broadcast_in_dim(t.rsqrt(t.add(var, 1e-5)), shape, (1,)))
+    out = t.maximum(y, 0.0) if relu else t.mul(y, t.sigmoid(y))
+    return t.finish(out), [x, weight, mean, var]
+
+
+def _expected(gm):
+    return gm.graph.output_node().args[0][0].meta["val"]
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_batch_norm_goes_into_the_convolution(relu, layout, groups):
+    gm, inputs = _network(relu, layout, groups)
+    frozen = freeze(gm, dict(enumerate(inputs[1:], 1)), lambda g: compile_graph(g, target=TARGET))
+    got = frozen.unboxed(*inputs)[0]
+    want = _expected(gm)
+    assert got.stride() == want.stride()
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    assert not frozen.thawed and len(frozen.frozen.externs) == 1
+
+
+def test_what_follows_from_constants_is_computed_once():
+    gm, inputs = _network(True)
+    names = [getattr(n.target, "name", "") for n in with_constants(gm, dict(enumerate(inputs[1:], 1))).graph.nodes]
+    assert names.count("convolution") == 1 and not {"rsqrt", "sub", "mul", "maximum"} & set(names)
+    kept = [getattr(n.target, "name", "") for n in gm.graph.nodes]
+    assert "rsqrt" in kept  # the graph given stays as it is
+
+
+def test_nan_passes_the_rectifier():
+    gm, inputs = _network(True)
+    frozen = freeze(gm, dict(enumerate(inputs[1:], 1)), lambda g: compile_graph(g, target=TARGET))
+    inputs[0][0, 3, 4, 5] = float("nan")
+    got, want = frozen.unboxed(*inputs)[0], compile_graph(gm, target="reference").unboxed(*inputs)[0]
+    assert got.isnan().any() and torch.equal(got.isnan(), want.isnan())
+
+
+@pytest.mark.parametrize("how", ["replaced", "written", "moved"])
+def test_other_weights_are_noticed(how):
+    gm, inputs = _network(True)
+    frozen = freeze(gm, dict(enumerate(inputs[1:], 1)), lambda g: compile_graph(g, target=TARGET))
+    frozen.unboxed(*inputs)
+    if how == "replaced":
+        inputs[1] = inputs[1] * 2
+    elif how == "written":
+        inputs[1].mul_(2)
+    else:
+        inputs[1].data = inputs[1].data * 2
+    got, want = frozen(list(inputs))[0], compile_graph(gm, target="reference").unboxed(*inputs)[0]
+    assert frozen.thawed
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_without_constants_stay_ordinary():
+    gm, inputs = _network(False)
+    assert not hasattr(freeze(gm, {}, lambda g: compile_graph(g, target="reference")), "thawed")
+
+
+def test_linear_layers_with_packed_weights():
+    x, weight, bias = torch.randn(256, 256), torch.randn(512, 256), torch.randn(512)
+    t = Tracer(x, weight, bias)
+    out = t.addmm(bias, x, t.permute(weight, (1, 0)))
+    gm = t.finish(t.tanh(out))
+    frozen = freeze(gm, {1: weight, 2: bias}, lambda g: compile_graph(g, target=TARGET))
+    torch.testing.assert_close(frozen.unboxed(x, weight, bias)[0], _expected(gm), rtol=1e-4, atol=1e-4)
