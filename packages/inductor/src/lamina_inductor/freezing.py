@@ -5,8 +5,8 @@ weights of the convolution before them, a rectifier behind it into the call, and
 library computes with (`lowering.frozen`).
 
 A frozen graph looks at every call whether it got the tensors it was made from, as they were: when a parameter was
-replaced or written to, it hands over to an ordinary graph, compiled then. Writes that leave no trace in a tensor's version
-(through ``.data``, another process, another library) are not seen: that is what freezing means.
+replaced or written to, it hands over to an ordinary graph, compiled then. Writes that leave no trace
+in a tensor's version (through ``.data``, another process, another library) are not seen: that is what freezing means.
 """
 
 from __future__ import annotations
