@@ -46,8 +46,8 @@ def _convolution(
     g: Any, x: TensorValue, weight: TensorValue, bias: TensorValue | None, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> TensorValue:  # fmt: skip
-    """Depthwise, channels-last, on a device: a kernel of ours. Otherwise a call of the library; with a constant weight, in
-    the library's own layout of it."""
+    """Depthwise, channels-last, on a device: a kernel of ours. Otherwise a call of the library; with a constant weight,
+    in the library's own layout of it."""
     win = None
     if _turns(g) and g.can_lower("depthwise", x.dtype) is None:
         win = depthwise.window_of(x, weight, g.result(), stride, padding, dilation, transposed, groups)
