@@ -230,10 +230,7 @@ def run(text, capture, flag):
             raise
         except Exception as e:
             result = ("raised", type(e).__name__, picture(e.args))
-        # A generator dropped half-way may live a little longer: until the frame that resumed the program returns.
-        log = [entry for entry in scope["LOG"] if entry != "gen end"]
-        ends = scope["LOG"].count("gen end")
-        outcomes.append((result, picture(x), picture(items), picture(log), ends))
+        outcomes.append((result, picture(x), picture(items), picture(scope["LOG"])))
         outcomes.append(("handled", repr(sys.exc_info()[0]), torch.is_grad_enabled()))
     return outcomes
 

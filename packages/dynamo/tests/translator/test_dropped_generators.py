@@ -86,3 +86,63 @@ def test_clean_up_of_a_dropped_generator(kind, whole):
     assert torch.equal(lamina_dynamo.optimize("eager")(fn)(torch.ones(2)), want)
     assert log == said
     assert whole == (not lamina_dynamo.counters()["breaks"])
+
+
+def steps(x, n):
+    try:
+        for i in range(n):
+            yield x + i
+    finally:
+        log.append("end")
+
+
+def next_of_it(x):
+    y = next(steps(x, 3))
+    log.append("after")
+    return y * 2
+
+
+def left_loop(x):
+    for v in steps(x, 3):
+        x = x + v
+        break
+    log.append("after")
+    return x
+
+
+def returned_from_loop(x):
+    def inner(x):
+        for v in steps(x, 3):
+            return x + v
+
+    y = inner(x)
+    log.append("after")
+    return y
+
+
+@pytest.mark.parametrize("fn", [next_of_it, left_loop, returned_from_loop], ids=lambda f: f.__name__)
+def test_the_last_reference_goes_inside_the_region(fn):
+    log.clear()
+    want = fn(torch.ones(2))
+    assert log == ["end", "after"]
+    for _ in range(2):
+        assert torch.equal(lamina_dynamo.optimize("eager", fullgraph=True)(fn)(torch.ones(2)), want)
+    assert log == ["end", "after"] * 3
+
+
+def test_a_kept_generator_lives_on():
+    def fn(x, keep):
+        made = steps(x, 3)
+        keep.append(made)
+        y = next(made)
+        for v in made:
+            y = y + v
+            break
+        log.append("after")
+        return y
+
+    log.clear()
+    keep: list[object] = []
+    got = lamina_dynamo.optimize("eager")(fn)(torch.ones(2), keep)
+    assert torch.equal(got, torch.full((2,), 3.0)) and log == ["after"]
+    assert [t.tolist() for t in keep[0]] == [[3.0, 3.0]] and log == ["after", "end"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..bytecode import Instruction
@@ -26,6 +27,10 @@ class Calls:
             result = fn.call_function(self, args, kwargs)
         finally:
             self.direct_call = False
+        for i in range(len(args)):
+            if args[i].notices_drop:
+                kept = sys.getrefcount(args[i]) - 2  # without this list and the look at it
+                args[i].drop(self, kept)  # type: ignore[attr-defined]
         self.stack.append(result)
 
     def CALL(self, inst: Instruction) -> Any:

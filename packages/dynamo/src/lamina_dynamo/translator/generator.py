@@ -15,6 +15,7 @@ class GeneratorVariable(VariableTracker):
 
     __slots__ = ("child", "started", "finished", "handled", "rebuilt", "running")
     is_mutable = True
+    notices_drop = True
 
     def __init__(self, child: Translator, started: bool = False):
         self.source = None
@@ -32,6 +33,19 @@ class GeneratorVariable(VariableTracker):
         if not self.started or self.finished or self.rebuilt:
             return False
         return not only_passes_exit(self.child)
+
+    def drop(self, tx: Any, references: int) -> None:
+        """The program let go of one reference. If that was the last (``references``: to this object, the callers' own
+        not counted), a generator that stands inside a block runs the rest of it now."""
+        if not self.is_abandoned() or self.running:
+            return
+        if references - tx.output.builder.is_known(self) > 1:  # that of the output's list
+            return
+        try:
+            self.close(tx)
+        except ObservedException:  # eager prints it and goes on
+            name = self.child.f_code.co_name
+            raise GraphBreak("generator_escapes", function=name, reason="fails at its end") from None
 
     def python_type(self) -> type:
         return GeneratorType

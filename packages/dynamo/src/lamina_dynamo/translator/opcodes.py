@@ -74,7 +74,11 @@ class Opcodes(Calls, Translator):
     # -- stack ---------------------------------------------------------------------------------------------------
 
     def POP_TOP(self, inst: Instruction) -> Any:
-        self.stack.pop()
+        vt = self.stack.pop()
+        if vt.notices_drop:
+            self.looping = {depth: other for depth, other in self.looping.items() if other is not vt}
+            kept = sys.getrefcount(vt) - 2  # without this name and the look at it
+            vt.drop(self, kept)  # type: ignore[attr-defined]
 
     def PUSH_NULL(self, inst: Instruction) -> Any:
         self.stack.append(NULL)

@@ -41,6 +41,8 @@ class VariableTracker:
     has_identity = True
     #: True for objects whose contents can change; side_effects then replays or rebuilds them with their identity.
     is_mutable = False
+    #: True for generators: letting go of one may run code of the program
+    notices_drop = False
 
     def __init__(self, source: Source | None = None):
         self.source = source
