@@ -791,9 +791,9 @@ class Opcodes(Calls, Translator):
     def SET_FUNCTION_ATTRIBUTE(self, inst: Instruction) -> Any:
         function, value = self.stack.pop(), self.stack.pop()
         if inst.arg == 1:
-            function.defaults = tuple(self.unpack(value))
+            function.default_vts = tuple(self.unpack(value))
         elif inst.arg == 2:
-            function.kwdefaults = self.keyword_dict(value)
+            function.kwdefault_vts = self.keyword_dict(value)
         elif inst.arg == 4:
             function.annotations = value
         else:
