@@ -189,7 +189,10 @@ class Translator:
             raise e
         e.count = None  # type: ignore[attr-defined]
         if getattr(e.vt, "user_stack", True) is None:
-            e.vt.user_stack = ()  # from here on it has a traceback
+            e.vt.user_stack = tuple(  # from here on it has a traceback
+                (tx.f_code.co_filename, tx.f_code.co_name, tx.current_instruction.line or tx.f_code.co_firstlineno)
+                for tx in e.chain  # type: ignore[attr-defined]
+            )
         del self.stack[entry.depth :]
         if entry.lasti:
             self.stack.append(constant(inst.offset // 2))

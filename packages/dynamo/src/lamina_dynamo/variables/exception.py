@@ -268,6 +268,12 @@ class ExceptionVariable(UserObjectVariable):
             codegen(self.traceback)
             codegen.call_function(3)
             codegen.pop()
+        elif self.user_stack is not None:
+            codegen.push_function(give_traceback)
+            codegen(self)
+            codegen.load_const(self.user_stack)
+            codegen.call_function(2)
+            codegen.pop()
         links = {"__context__": self.context, "__cause__": self.cause, "__suppress_context__": self.suppress_context}
         for name, value in links.items():
             if value is None:
@@ -311,6 +317,22 @@ def make_real_exception(cls: type[BaseException], args: tuple[Any, ...]) -> Base
     builtin = next(k for k in cls.__mro__ if not k.__flags__ & (1 << 9))
     builtin.__init__(obj, *args)
     return obj
+
+
+def give_traceback(obj: BaseException, frames: tuple[tuple[str, str, int], ...]) -> None:
+    """What raising leaves on an exception that the region raised and caught: lines (file, function, line number),
+    outermost first, on frames that hold nothing. The interpreter takes for granted that a handled exception has one."""
+    traceback = None
+    for file, name, line in reversed(frames or ((__file__, "unknown", 1),)):
+        code = _suspended.__code__.replace(co_filename=file, co_name=name, co_firstlineno=line)
+        # the frame of a generator at rest leads to no caller, whose objects it would keep alive
+        frame = types.FunctionType(code, {}, name)().gi_frame
+        traceback = types.TracebackType(traceback, frame, -1, line)
+    BaseException.with_traceback(obj, traceback)
+
+
+def _suspended() -> Any:
+    yield
 
 
 def set_field(obj: Any, name: str, value: Any) -> None:
