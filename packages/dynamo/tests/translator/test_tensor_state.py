@@ -451,3 +451,48 @@ def test_inference_mode_is_left_when_the_graph_fails():
     with pytest.raises(IndexError):
         compiled(torch.ones(3), torch.tensor([7]))
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+
+
+def _two_blocks(block):
+    def program(x):
+        with block():
+            lamina_dynamo.graph_break()
+            x = x + 1
+        x = x * 2
+        with block():
+            lamina_dynamo.graph_break()
+            y = x + 2
+        return x * y, y.requires_grad, torch.is_grad_enabled()
+
+    return program
+
+
+def _in_a_loop(block):
+    def program(x):
+        seen = []
+        for _ in range(3):
+            with block():
+                lamina_dynamo.graph_break()
+                seen.append((x + 1).requires_grad)
+            x = x * 2
+        return x, seen, torch.is_grad_enabled()
+
+    return program
+
+
+@pytest.mark.parametrize("make", [_two_blocks, _in_a_loop])
+@pytest.mark.parametrize(
+    "block",
+    [torch.no_grad, torch.enable_grad, torch.inference_mode, lambda: torch.set_grad_enabled(False)],
+    ids=["no_grad", "enable_grad", "inference_mode", "set_grad_enabled"],
+)
+@pytest.mark.parametrize("outside", [True, False])
+def test_blocks_entered_after_a_break_in_another(make, block, outside):
+    program = make(block)
+    lamina_dynamo.reset()
+    compiled = lamina_dynamo.optimize("eager")(program)
+    with torch.set_grad_enabled(outside):
+        for _ in range(2):
+            x = torch.ones(2, requires_grad=True)
+            assert_same(list(compiled(x)), list(program(x)))
+            assert torch.is_grad_enabled() == outside

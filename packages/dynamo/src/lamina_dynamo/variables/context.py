@@ -34,7 +34,7 @@ def current_output() -> Any:
 class ContextVariable(VariableTracker):
     """A context manager of torch state."""
 
-    __slots__ = ("cls", "args", "kwargs", "undo", "node", "value", "entered")
+    __slots__ = ("cls", "args", "kwargs", "undo", "node", "value", "entered", "grad_before")
     has_identity = True
 
     def __init__(
@@ -53,6 +53,7 @@ class ContextVariable(VariableTracker):
         self.node: Any = None
         self.value = value
         self.entered = 0
+        self.grad_before = True  # grad mode when it was entered
 
     def describe(self) -> str:
         return getattr(self.cls, "__name__", str(self.cls))
@@ -106,6 +107,7 @@ class ContextVariable(VariableTracker):
         if self.entered:
             raise GraphBreak("context_manager", type=self.describe(), reason="entered twice")
         self.entered += 1
+        self.grad_before = torch.is_grad_enabled()
         tx.output.context_stack.append(self)
         self.set(tx)
 
@@ -230,6 +232,7 @@ class SetGradEnabledVariable(GradModeVariable):
 
     def enter(self, tx: Any) -> None:
         self.entered += 1
+        self.grad_before = torch.is_grad_enabled()
         tx.output.context_stack.append(self)
         set_grad_mode(tx.output, self.mode())
 
@@ -482,6 +485,12 @@ def leave_state(output: Any, cg: Any) -> None:
     for context in output.context_stack:
         if isinstance(context, NullContextVariable):
             continue
+        if now != context.grad_before:  # what it will put back when it is left
+            now = context.grad_before
+            cg.push_function(private.set_grad_enabled)
+            cg.load_const(now)
+            cg.call_function(1)
+            cg.pop()
         cg(context)
         cg.load_attr("__enter__")
         cg.make_callable()
