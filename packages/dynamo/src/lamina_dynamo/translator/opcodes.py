@@ -824,7 +824,9 @@ class Opcodes(Calls, Translator):
             module = __import__(name, self.f_globals, None, names, level.as_python_constant())
         except ImportError as e:
             self.raise_exception(type(e), *e.args)
-        self.stack.append(self.wrap(module, ModuleSource(module.__name__)))
+        # the name that a module gives itself may be that of another one (`_io` says "io")
+        known_as = next((n for n in (module.__name__, name) if sys.modules.get(n) is module), None)
+        self.stack.append(self.wrap(module, None if known_as is None else ModuleSource(known_as)))
 
     def IMPORT_FROM(self, inst: Instruction) -> Any:
         module = self.stack[-1].realize()

@@ -1161,6 +1161,11 @@ def call_class_method(
     if handler is not None:
         return call_handler(tx, handler, name, [cls, *args], kwargs)
     if name == "fromkeys" and issubclass(owner, dict):
+        if kwargs and owner is dict:
+            tx.raise_exception(TypeError, "dict.fromkeys() takes no keyword arguments")
+        if not 1 <= len(args) <= 2:
+            bound = "at least 1 argument" if not args else "at most 2 arguments"
+            tx.raise_exception(TypeError, f"fromkeys expected {bound}, got {len(args)}")
         result = cls.call_function(tx, [], {})
         value = args[1] if len(args) > 1 else kwargs.get("value", tx.const(None))
         for key in args[0].realize().unpack(tx):
