@@ -94,3 +94,10 @@ def test_a_list_of_outs_is_left_to_eager():
     gm.recompile()
     aot_compile(gm, [x, *outs])(x, *outs)
     assert torch.equal(torch.stack(outs), x)
+
+
+def test_rank_of_a_matrix_is_written():
+    x, out = torch.eye(4, dtype=torch.float64), torch.zeros((), dtype=torch.int64)
+    gm = graph_of(lambda g, a, o: g.call_function(torch.linalg.matrix_rank, (a,), {"out": o}), x, out)
+    aot_compile(gm, [x, out])(x, out)
+    assert out.item() == 4

@@ -261,10 +261,18 @@ def _kron(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
     return out.copy_(result)
 
 
+def _matrix_rank(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
+    """torch fills `out` with what it computes on the way, by paths that are not told to the dispatcher."""
+    if kwargs.get("out") is not None:
+        raise UnsupportedError("linalg.matrix_rank with out=")
+    return torch.linalg.matrix_rank(*args, **kwargs)
+
+
 _FUNCTIONS: dict[Any, Callable] = {
     checkpoint: _run_checkpoint,
     torch.ops.aten.sym_size.int: _sym_size,
     torch.nn.functional.one_hot: _one_hot,
     torch.kron: _kron,
+    torch.linalg.matrix_rank: _matrix_rank,
     torch.nn.functional.scaled_dot_product_attention: scaled_dot_product_attention,
 }
