@@ -597,7 +597,7 @@ class KernelWriter:
         blocks, tile_work = [("block_", "blocks_")], "1"
         if other is not None:
             self.put(f"const i64 tiles_ = ({marked_index(other.size, {})} + {TILE - 1}) / {TILE};")
-            blocks, tile_work, count = [("tile_", "tiles_"), *blocks], str(TILE), f"{count} * tiles_"
+            blocks, tile_work, count = [*blocks, ("tile_", "tiles_")], str(TILE), f"{count} * tiles_"
         self.put(f"const i64 total_ = {count} * blocks_;")
         self.open(
             f"parallel(total_, {marked_index(per_item, {})} * {tile_work} * imin(width_, {size}), 1, [&](i64 lo, i64 hi)"  # noqa: E501
