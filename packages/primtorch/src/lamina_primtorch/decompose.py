@@ -154,7 +154,9 @@ class _Run:
                     found.add(device.type == "cpu")
         return len(found) > 1
 
-    def on_one_device(self, node: fx.Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    def on_one_device(
+        self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Eager takes 0-dim CPU tensors beside tensors of a device as numbers: prims get them on that device."""
         val = node.meta.get("val")
         device = getattr(val[0] if isinstance(val, (tuple, list)) and val else val, "device", None)
