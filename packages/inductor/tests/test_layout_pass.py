@@ -5,6 +5,7 @@ import torch
 from check import TARGETS, compare, run
 from programs import Tracer
 
+import lamina_primtorch
 from lamina_inductor import layout_pass
 from lamina_inductor.compile import compile_graph
 from lamina_inductor.layout_pass import EXTERNS, channels_last_strides, choose_layouts
@@ -275,3 +276,13 @@ def test_which_convolutions_a_gpu_runs_channels_last(dtype, groups, window, want
     x = torch.empty(2, 16, 8, 8, dtype=dtype, device="meta")
     weight = torch.empty(16, 16 // groups, window, window, dtype=dtype, device="meta")
     assert layout_pass.cuda_prefers(x, weight, groups) is wanted
+
+
+@pytest.mark.parametrize("channels, stride, wanted", [(8, 2, False), (16, 2, True), (8, 1, True)])
+def test_few_channels_into_a_strided_single_tap_stay_on_a_cpu(channels, stride, wanted):
+    x = torch.randn(2, channels, 16, 16).contiguous(memory_format=LAST)
+    w = torch.randn(8, channels, 1, 1)
+    t = Tracer(x, w)
+    y = t.call(torch.ops.aten.convolution.default, x, w, None, [stride] * 2, [0, 0], [1, 1], False, [0, 0], 1)
+    gm = lamina_primtorch.decompose(t.finish(y), "prims")
+    assert (choose_layouts(gm.graph) is not None) is wanted

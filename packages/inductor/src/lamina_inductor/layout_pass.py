@@ -89,6 +89,13 @@ def cuda_prefers(x: Any, weight: Any, groups: int) -> bool:
     return x.dtype is torch.float32 and (groups == 1 or ours)
 
 
+def writes_past_memory(x: Any, weight: Any, stride: Any) -> bool:
+    """oneDNN's gradient of the weights writes past its memory for few channels-last channels into a strided 1x1
+    window."""
+    few = weight.shape[2] * weight.shape[3] == 1 and weight.shape[1] < 16
+    return x.device.type == "cpu" and few and any(s != 1 for s in stride)
+
+
 PREFERS: dict[str, Callable[[Any, Any, int], bool]] = {"cpu": cpu_prefers, "cuda": cuda_prefers}
 """Device -> does a convolution of (input, weight, groups) gain from channels-last."""
 
@@ -219,6 +226,8 @@ class _Chooser:
             vx, vw = _val(x), _val(weight)
             groups = node.args[8] if name == "convolution" else node.args[9]
             if vx is None or vw is None or not isinstance(groups, int):
+                return False
+            if len(vw.shape) == 4 and writes_past_memory(vx, vw, node.args[3 if name == "convolution" else 4]):
                 return False
             val = node.meta.get("val")
             first = val[0] if isinstance(val, (tuple, list)) else val
