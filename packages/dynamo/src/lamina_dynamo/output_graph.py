@@ -219,7 +219,8 @@ class OutputGraph:
             torch.fx.map_arg((fx_args, fx_kwargs), self.check_node)
         given = impure
         result, impure = self.run_fake(op, target, fx_args, fx_kwargs)
-        impure = impure or given
+        # some of torch's functions write to `out` by ways that fakes do not see (linalg.matrix_rank)
+        impure = impure or given or fx_kwargs.get("out") is not None
         if fakes.Effects.read:
             fx_args, fx_kwargs = self._with_numbers(op, target, fx_args, fx_kwargs, result)
         if not impure:

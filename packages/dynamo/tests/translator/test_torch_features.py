@@ -449,3 +449,11 @@ def test_a_view_of_a_list_whose_base_is_written_to_is_eagers_error():
         with pytest.raises(RuntimeError, match="Output 2 of Unbind is a view and its base"):
             call(torch.ones(3, 3, requires_grad=True) * 1)
     assert lamina_dynamo.counters()["fallbacks"] == 0
+
+
+def test_out_is_written_where_fakes_see_no_write():
+    def fn(x):
+        out = torch.zeros((), dtype=torch.int64)
+        return torch.linalg.matrix_rank(x, out=out), out
+
+    assert [int(t) for t in lamina_dynamo.optimize("eager")(fn)(torch.eye(5))] == [5, 5]
