@@ -286,22 +286,3 @@ def test_few_channels_into_a_strided_single_tap_stay_on_a_cpu(channels, stride, 
     y = t.call(torch.ops.aten.convolution.default, x, w, None, [stride] * 2, [0, 0], [1, 1], False, [0, 0], 1)
     gm = lamina_primtorch.decompose(t.finish(y), "prims")
     assert (choose_layouts(gm.graph) is not None) is wanted
-
-
-@targets
-@pytest.mark.parametrize("size, channels", [((2, 8, 64, 64), 16), ((2, 5, 7, 9), 4), ((3, 12, 20, 20), 12)])
-def test_weights_of_strided_kernels_of_one_element(size, channels, target):
-    """oneDNN writes past the end of such a weight gradient when the tensors are channels-last."""
-    x, w = torch.randn(size), torch.randn(channels, size[1], 1, 1)
-    v = torch.randn(size[1], size[1], 3, 3)
-    grad = torch.randn(size[0], channels, (size[2] + 1) // 2, (size[3] + 1) // 2)
-    t = Tracer(x, v, w, grad)
-    y = relu(t, conv(t, x, v, padding=1))
-    got = t.convolution_backward(
-        grad, y, w, [channels], [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]
-    )  # fmt: skip
-    gm = t.finish(*got)
-    assert "convolution_backward" in planned(gm)
-    compiled = run(gm, [x, v, w, grad], target, rtol=1e-4, atol=1e-4)
-    calls = [c.args for c in compiled.externs if "convolution_backward" in str(c.target)]
-    assert [list(a[4]) for a in calls if a[-1][1]] == [[1, 1]]

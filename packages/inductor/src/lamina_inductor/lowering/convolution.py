@@ -86,12 +86,8 @@ def _convolution_backward(
         win = depthwise.window_of(x, weight, grad, stride, padding, dilation, transposed, groups)
         if win is not None:
             return _depthwise_backward(g, win, grad, x, weight, mask)
-    if not mask[1] or not _turns(g) or g.device.type != "cpu":
+    if not mask[1] or g.layouts is None or g.node not in g.layouts.externs or g.device.type != "cpu":
         raise LoweringError("")
-    if _writes_past_its_end(x, weight, stride, padding, transposed, groups):
-        return _gradients_of_every_second(
-            g, grad, x, weight, bias_sizes, stride, padding, dilation, output_padding, mask
-        )
     sizes = [_fixed(t.shape) for t in (grad, x, weight)]
     if transposed or any(s is None for s in sizes) or x.dtype not in _FLOATS or len(weight.shape) != 4:
         raise LoweringError("")
@@ -127,45 +123,6 @@ def _convolution_backward(
         )[1]
 
     gw = g.native_node(NativeOp(kernel, compute), (grad, x), meta)
-    gb = channel_sum(g, grad, g.result(2)) if mask[2] else None
-    return gx, gw, gb
-
-
-def _writes_past_its_end(
-    x: TensorValue, weight: TensorValue, stride: Sequence[int], padding: Sequence[int], transposed: bool, groups: int
-) -> bool:
-    """True for the weight gradients for which oneDNN, given channels-last tensors, writes outside its memory (seen on
-    AVX-512 in float32, from torch 2.11 to 2.14: kernels of one element with a stride, and channels that do not fill
-    its blocks; eager in channels-last ends the process)."""
-    channels = _fixed((*weight.shape[:2],))
-    return (
-        x.dtype == torch.float32 and len(weight.shape) == 4 and not transposed and groups == 1
-        and _fixed(weight.shape[2:]) == (1, 1) and any(s != 1 for s in stride) and not any(padding)
-        and (channels is None or any(c % 16 for c in channels))
-    )  # fmt: skip
-
-
-def _gradients_of_every_second(
-    g: Any, grad: TensorValue, x: TensorValue, weight: TensorValue, bias_sizes: Any, stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], output_padding: Sequence[int], mask: Sequence[bool],
-) -> tuple[TensorValue | None, ...]:  # fmt: skip
-    """The gradients of a strided convolution with a kernel of one element: the weight's from those elements of the
-    input that the kernel meets, without a stride."""
-    val = g.node.meta["val"]
-    gx = None
-    if mask[0]:
-        args = (grad, x, weight, None, stride, padding, dilation, False, output_padding, 1)
-        gx = g.extern((*args, [True, False, False]), {}, (val[0], None, None))[0]
-    steps = g.exprs([1, 1, *(tuple(stride) * (2 // len(stride)))])
-    met = TensorValue(
-        x.dtype, x.device, (*x.shape[:2], *grad.shape[2:]), reads=1, origins=x.origins,
-        inner=lambda b, index: x.load(b, tuple(i * t for i, t in zip(index, steps, strict=True))),
-    )  # fmt: skip
-    met.stride = tuple(g.exprs(channels_last_strides(met.shape)))
-    g.realize(met, met.stride)
-    grad = g.store_with_strides(grad, g.exprs(channels_last_strides(grad.shape)))
-    args = (grad, met, weight, None, [1, 1], padding, dilation, False, output_padding, 1)
-    gw = g.extern((*args, [False, True, False]), {}, (None, val[1], None))[1]
     gb = channel_sum(g, grad, g.result(2)) if mask[2] else None
     return gx, gw, gb
 
