@@ -54,6 +54,22 @@ def test_short_rows(shape, dtype):
     run(graph, [x], "cpp")
 
 
+@pytest.mark.parametrize("shape", [(34, 48), (2, 17, 48), (50, 12), (3, 40, 7)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_short_rows_that_are_written_and_read_again(shape, dtype):
+    """A sum that leaves the kernel and whose mean and variance it needs: the rows go to memory after the last phase."""
+    x, y, z, scale = (torch.randn(s).to(dtype) for s in (shape, shape, shape, shape[-1:]))
+    last = len(shape) - 1
+    t = Tracer(x, y, z, scale)
+    total = t.add(t.mul(x, y), z)
+    wide = t.broadcast_in_dim(scale, shape, (last,))
+    var, mean = t.var_mean(total, (last,), 0)
+    kept = [t.broadcast_in_dim(v, shape, tuple(range(last))) for v in (mean, var)]
+    graph = t.finish(total, t.mul(t.mul(t.sub(total, kept[0]), kept[1]), wide))
+    near = 0.1 if dtype == torch.bfloat16 else 1e-4
+    run(graph, [x, y, z, scale], "cpp", rtol=near, atol=near)
+
+
 @pytest.mark.parametrize("shape", [(5, 37), (3, 1024), (1000,), (4, 3, 129)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.bfloat16])
 def test_scans_along_memory(shape, dtype):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..index import Expr
 from ..ops import Op
 from .cpp_ops import ELEMENT
-from .kernel import LoopVar
+from .kernel import KernelSpec, LoopVar
 
 if TYPE_CHECKING:
     from .cpp_kernel import KernelWriter
@@ -19,14 +20,33 @@ TILE = 32
 """Iterations of the second loop of a transposing kernel."""
 
 
+def read_after_write(spec: KernelSpec) -> dict[str, set[Expr]]:
+    """Buffers that the kernel loads after it stored to them -> the indices of all its loads and stores of them."""
+    written: set[str] = set()
+    found: dict[str, set[Expr]] = {}
+    accesses = [op for op in spec.ops() if op.name in ("load", "store")]
+    for op in accesses:
+        if op.name == "store":
+            written.add(op.args[0])
+        elif op.args[0] in written:
+            found[op.args[0]] = set()
+    for op in accesses:
+        if op.args[0] in found:
+            found[op.args[0]].add(op.args[1])
+    return found
+
+
 def find_tiles(w: KernelWriter, vec: LoopVar, other: LoopVar) -> dict[Op, str]:
-    """Loads and stores that go through a tile -> the tile's name."""
+    """Loads and stores that go through a tile -> the tile's name. Buffers that are read after they were written take no
+    tiles: what is read is fetched before anything is computed."""
     found: dict[Op, str] = {}
+    again = read_after_write(w.spec)
     for op in w.spec.ops():
         if (
             op.name not in ("load", "store")
             or op.args[-1] is not None
             or (op.name == "store" and op.args[3] is not None)
+            or op.args[0] in again
         ):
             continue
         e = op.args[1]
@@ -80,6 +100,8 @@ def short_rows(w: KernelWriter, lanes: int) -> LoopVar | None:
         return None
     if any(loops[0].name != row.name for loops in inner):
         return None
+    if any(len(places) > 1 for b, places in read_after_write(spec).items() if spec.buffer(b).role != "scratch"):
+        return None  # what is written reaches memory after everything was read
     for v in reversed(spec.loops):
         if v.size.lo < lanes:
             continue
@@ -130,6 +152,8 @@ def write_short_rows(w: KernelWriter) -> None:
             if along == 0 or along == 1 or not step == 1:
                 continue
             key = (op.name, op.args[0], op.args[1])
+            if op.name == "load" and ("store", *key[1:]) in known:
+                key = ("store", *key[1:])
             if key not in known:
                 name = known[key] = f"tile{len(known)}_"
                 at = f"{_c(op.args[0])} + {marked_index(op.args[1], {vec.name: 'chunk_', row.name: '0'})}"
@@ -158,4 +182,4 @@ def write_short_rows(w: KernelWriter) -> None:
     w.close("});")
 
 
-__all__ = ["TILE", "declare_tiles", "find_tiles", "move_tiles", "short_rows", "write_short_rows"]
+__all__ = ["TILE", "declare_tiles", "find_tiles", "move_tiles", "read_after_write", "short_rows", "write_short_rows"]
