@@ -1195,9 +1195,19 @@ template <class V> LM_INLINE V erf1p_(V x) {
     else return map(x, y, [](f64 a, f64 b) { return dbl(a, b); });             \
   }
 LM_LIBM1(tan_, tanf, tan) LM_LIBM1(asin_, asinf, asin) LM_LIBM1(acos_, acosf, acos) LM_LIBM1(atan_, atanf, atan)
-LM_LIBM1(sinh_, sinhf, sinh) LM_LIBM1(cosh_, coshf, cosh) LM_LIBM1(asinh_, asinhf, asinh) LM_LIBM1(acosh_, acoshf, acosh)
+LM_LIBM1(sinh_, sinhf, sinh) LM_LIBM1(cosh_, coshf, cosh) LM_LIBM1(asinh_inner, asinhf, asinh) LM_LIBM1(acosh_inner, acoshf, acosh)
 LM_LIBM1(atanh_, atanhf, atanh) LM_LIBM1(lgamma_, lgammaf, lgamma) LM_LIBM1(erfc_, erfcf, erfc)
 LM_LIBM2(hypot_, hypotf, hypot) LM_LIBM2(atan2_, atan2f, atan2) LM_LIBM2(nextafter_, nextafterf, nextafter)
+// The vector library squares its argument and answers infinity where the square is: beyond, it is log(2|x|).
+template <class V> constexpr elem<V> square_fits() { return sizeof(elem<V>) == 4 ? elem<V>(1e18) : elem<V>(1e150); }
+template <class V> LM_INLINE V log_of_twice(V x) { return log_<V>(x) + splat<V>(elem<V>(0.693147180559945309417)); }
+template <class V> LM_INLINE V asinh_(V x) {
+  V a = absolute(x), far = log_of_twice<V>(a);
+  return select<V>(a > square_fits<V>(), select<V>(x < 0, -far, far), asinh_inner<V>(x));
+}
+template <class V> LM_INLINE V acosh_(V x) {
+  return select<V>(x > square_fits<V>(), log_of_twice<V>(x), acosh_inner<V>(x));
+}
 // The remainder is exact: where the rounded quotient is a whole number too large by one, the difference is added back.
 template <class V> LM_INLINE V fmod_(V a, V b) {
   const auto one = [](elem<V> x, elem<V> y) {
