@@ -21,8 +21,9 @@ _MOST_NUMBERS = 32
 
 __all__ = ["FrameState", "mark_dynamic", "mark_static", "marks_of"]
 
-# Guards and graphs calculate with 64 bits; a number like a seed or an address is taken as it is.
-_LARGEST_SYMBOLIC = 1 << 62
+# Guards and graphs calculate with 64 bits, in which a product of two such numbers still fits; a number like a seed or
+# an address is taken as it is.
+LARGEST_SYMBOLIC = (1 << 31) - 1
 
 
 class Marks:
@@ -138,7 +139,7 @@ class FrameState:
         """Whether the int or float at ``source`` becomes symbolic in this translation. Remembers the value."""
         if isinstance(value, bool) or self.mode is False:
             return False
-        if isinstance(value, int) and abs(value) > _LARGEST_SYMBOLIC:
+        if isinstance(value, int) and abs(value) > LARGEST_SYMBOLIC:
             return False
         if isinstance(value, float) and not math.isfinite(value):
             return False  # symbolic algebra is that of finite numbers

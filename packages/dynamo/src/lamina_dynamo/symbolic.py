@@ -13,6 +13,7 @@ import torch
 
 from . import _torch as private
 from . import fake as fakes
+from .dynamic import LARGEST_SYMBOLIC
 from .guards import Guard, ShapeExpr, TensorExpect
 from .source import TensorMetaSource
 
@@ -120,6 +121,7 @@ class Symbols:
         """A symbolic int or float for the number at ``source``."""
         self.output.guard(source, "TYPE", type(value))
         if type(value) is int:
+            self._bound(source, -LARGEST_SYMBOLIC, LARGEST_SYMBOLIC)  # compiled code computes with 64 bits
             return self._symbol(source, value, False)
         from torch.fx.experimental.symbolic_shapes import DimDynamic
 

@@ -157,3 +157,16 @@ def test_draws_are_compared_exactly():
         lamina_dynamo.reset()
         torch.testing.assert_close(lamina_dynamo.optimize("eager")(f)(x), x * 2)
         assert lamina_dynamo.counters()["breaks"] == {"data_dependent_branch": 1}
+
+
+def test_numbers_that_outgrow_a_compiled_graph():
+    """A number becomes symbolic while it is small; later ones do not fit 64 bits, or their products do not."""
+
+    def fn(x, n):
+        return x + (n % 1000003) % 7, n % (2**63 - 1), n * n
+
+    compiled = lamina_dynamo.optimize("eager")(fn)
+    x = torch.ones(3)
+    for n in (5, 6, 7, 2**40, 2**63 + 5, 2**70, -(2**63) - 1, 3037000500, 8):
+        got, want = compiled(x, n), fn(x, n)
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:], n
