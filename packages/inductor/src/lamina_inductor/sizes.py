@@ -42,7 +42,7 @@ class SizeTable:
             lo, hi = 0, INF
             bounds = getattr(env, "var_to_range", {}).get(s) if env is not None else None
             if bounds is not None:
-                lo, hi = _bound(bounds.lower, lo), _bound(bounds.upper, hi)
+                lo, hi = _bound(bounds.lower, -INF), _bound(bounds.upper, INF)
             found = self.symbols[name] = symbol(name, lo=lo, hi=hi)
         return found
 
