@@ -91,11 +91,16 @@ def table(results: list[dict]) -> str:
     impls = sorted({r["impl"] for r in results})
     for impl in impls:
         mine = [r for r in results if r["impl"] == impl and r.get("cache", "cold") == "cold"]
+        fails = [r for r in mine if r["status"] == "eager fails"]
+        mine = [r for r in mine if r["status"] != "eager fails"]
         works = [r for r in mine if r["status"] == "ok"]
         lines.append(
             f"**{impl}**: {len(works)} of {len(mine)} runs give eager's result"
             + (f" ({100 * len(works) / len(mine):.1f} %)" if mine else "")
         )
+        if fails:
+            names = ", ".join(sorted({r["name"] for r in fails}))
+            lines.append(f"- left out, since eager itself raises: {len(fails)}: {names}")
         for mode, v in weighted_figure(mine, impl).items():
             lines.append(f"- {mode}: weighted geometric mean speed-up over eager {v:.3f}")
         firsts = [r["first_call_s"] for r in works if "first_call_s" in r]
@@ -108,6 +113,12 @@ def table(results: list[dict]) -> str:
             f"- more graph breaks than the list's torch.compile column: {len(over)}"
             + (": " + ", ".join(sorted({r["name"] for r in over})) if over else "")
         )
+        spread = [r["name"] for r in works if any("spread" in e for e in r.get("errors", {}).values())]
+        if spread:
+            lines.append(
+                f"- judged by what one rounding of the inputs does in eager (docs/decisions/0004): {len(spread)}: "
+                + ", ".join(sorted(spread))
+            )
         lines.append("")
         lines += coverage(results, impl)
     by: dict[tuple, dict[str, dict]] = defaultdict(dict)
@@ -159,10 +170,13 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
             continue
         against = us["speedup"] / them["speedup"]
         row = [name, mode, dtype]
-        row += [f"{us['seconds'][ours] * 1e3:.3f} of {us['seconds']['eager'] * 1e3:.3f}",
-                f"{them['seconds'][theirs] * 1e3:.3f} of {them['seconds']['eager'] * 1e3:.3f}",
-                f"{us['speedup']:.2f}", f"{them['speedup']:.2f}",
-                f"**{against:.2f}**" if against < 1 else f"{against:.2f}"]
+        row += [
+            f"{us['seconds'][ours] * 1e3:.3f} of {us['seconds']['eager'] * 1e3:.3f}",
+            f"{them['seconds'][theirs] * 1e3:.3f} of {them['seconds']['eager'] * 1e3:.3f}",
+            f"{us['speedup']:.2f}",
+            f"{them['speedup']:.2f}",
+            f"**{against:.2f}**" if against < 1 else f"{against:.2f}",
+        ]
         ratios["eager"].append(us["speedup"])
         ratios["theirs over eager"].append(them["speedup"])
         ratios["steady"].append(against)
@@ -176,19 +190,37 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
         rows.append([*row, us["status"], them["status"]])
     if not rows:
         return ""
-    head = ["program", "mode", "precision", f"{ours} of eager ms", f"{theirs} of eager ms", f"{ours} over eager",
-            f"{theirs} over eager", f"{ours} over {theirs}", f"first call s, {ours}", theirs,
-            f"second process s, {ours}", theirs, f"accuracy, {ours}", theirs]
+    head = [
+        "program",
+        "mode",
+        "precision",
+        f"{ours} of eager ms",
+        f"{theirs} of eager ms",
+        f"{ours} over eager",
+        f"{theirs} over eager",
+        f"{ours} over {theirs}",
+        f"first call s, {ours}",
+        theirs,
+        f"second process s, {ours}",
+        theirs,
+        f"accuracy, {ours}",
+        theirs,
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    lines += ["", f"Geometric means over {len(rows)} rows: {geomean(ratios['eager']):.2f}× eager ({theirs} "
-              f"{geomean(ratios['theirs over eager']):.2f}×), {geomean(ratios['steady']):.2f}× {theirs}, smallest "
-              f"{min(ratios['steady']):.2f}×; {sum(r < 1 for r in ratios['steady'])} rows behind {theirs} (bold), "
-              f"{sum(r < 1 for r in ratios['eager'])} behind eager."]
+    lines += [
+        "",
+        f"Geometric means over {len(rows)} rows: {geomean(ratios['eager']):.2f}× eager ({theirs} "
+        f"{geomean(ratios['theirs over eager']):.2f}×), {geomean(ratios['steady']):.2f}× {theirs}, smallest "
+        f"{min(ratios['steady']):.2f}×; {sum(r < 1 for r in ratios['steady'])} rows behind {theirs} (bold), "
+        f"{sum(r < 1 for r in ratios['eager'])} behind eager.",
+    ]
     for state, what in (("cold", "First calls, empty cache"), ("warm", "First calls of a second process")):
         if ratios[state]:
-            lines.append(f"{what}: {geomean(ratios[state]):.1f} times shorter than {theirs}'s "
-                         f"(least {min(ratios[state]):.1f}, most {max(ratios[state]):.1f}).")
+            lines.append(
+                f"{what}: {geomean(ratios[state]):.1f} times shorter than {theirs}'s "
+                f"(least {min(ratios[state]):.1f}, most {max(ratios[state]):.1f})."
+            )
     return "\n".join(lines) + "\n"
 
 
