@@ -278,8 +278,8 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if key is not None:
             if len(seen) > _SEEN_LIMIT:
                 seen.clear()
-            if not Effects.unbacked or not _has_symbol(found):  # each result has symbols of its own
-                seen[key] = found
+            if not _has_symbol(found) or _Fallback.symbolic and not (info.dynamic or Effects.unbacked):
+                seen[key] = found  # a size that only the run knows is a symbol of its own at each call
     if info.written:
         _forget_scalars(args, kwargs)
         out = []

@@ -43,3 +43,17 @@ def test_values_and_later_calls(fn):
     for n in (2, 5, 3):
         x = torch.randn(n, 4)
         torch.testing.assert_close(compiled(x), fn(x))
+
+
+def varying(x, weight):
+    return x * x.shape[0], weight[weight > 0]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="comprehensions have no frame of their own from 3.12 on")
+def test_sizes_that_only_the_run_knows_are_not_remembered():
+    """A program with symbolic sizes, in which they are captured, leaves nothing behind for the next program."""
+    compiled = lamina_dynamo.optimize("eager")(varying)
+    weight = torch.nn.Parameter(torch.randn(4))
+    for n in (5, 6, 7):
+        compiled(torch.randn(n), weight)
+    test_one_break_for_all_elements(masks, 1)
