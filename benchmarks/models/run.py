@@ -135,6 +135,7 @@ def run_one(
         pathlib.Path(a.logs).mkdir(parents=True, exist_ok=True)
         (pathlib.Path(a.logs) / f"{entry.name}.{impl}.{mode}.{dtype}.txt").write_text(stdout + stderr)
     return {
+        **base,
         **res,
         "cache": state,
         "process_s": time.time() - t,
