@@ -24,22 +24,12 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from benchmarks.kernel_programs import add_norm, chain, size  # noqa: E402
+
 MEMORY = (
     "mlp fused_pointwise softmax_layer_norm resnet18 mobilenet_v3_large vit_tiny convnext_atto bert_base gpt2 t5_small "
     "llama_small lstm_cell_loop"
 ).split()
-
-
-def size(*tensors: torch.Tensor) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
-
-
-def chain(x, y):
-    return torch.sigmoid(F.gelu(x) * torch.tanh(y) + x * 1.5) * y
-
-
-def add_norm(x, y, w, b):
-    return F.layer_norm(x + y, (x.shape[-1],), w, b)
 
 
 def rms_silu_mul(x, gate, w):

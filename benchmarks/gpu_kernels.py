@@ -20,23 +20,13 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from .kernel_programs import add_norm, chain, size
+
 Case = tuple[Callable, Callable, int]  # function, inputs, bytes that must move
 
 
 def randn(*shape: int, dtype=torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", dtype=dtype)
-
-
-def size(*tensors: torch.Tensor) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
-
-
-def chain(x, y):
-    return torch.sigmoid(F.gelu(x) * torch.tanh(y) + x * 1.5) * y
-
-
-def add_norm(x, y, w, b):
-    return F.layer_norm(x + y, (x.shape[-1],), w, b)
 
 
 def rms_silu_mul(x, gate, w):
