@@ -368,6 +368,8 @@ def peak_memory(step: Step, device: str) -> int | None:
     if step.call is None:
         step.call = step.model
     step()
+    for p in step.model.parameters():  # or the last step's gradients, which the next one frees, would count as held
+        p.grad = None
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
