@@ -221,3 +221,26 @@ def test_products_with_what_follows_them(rows):
     fn = lambda x: F.silu(F.linear(x, w, b)) * F.linear(x, v) + 1  # noqa: E731
     for mode in ("default", "max-autotune-no-cudagraphs"):
         torch.testing.assert_close(lamina.compile(fn, mode=mode)(x), fn(x), rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("offset", [1, 2, 3])
+def test_inputs_that_are_not_aligned(mode, offset):
+    """A kernel without error messages of its own, one with (an index), and a call after one that was aligned."""
+
+    def compare(x):
+        return x != -1
+
+    def take(x, i):
+        return x.index_select(0, i) * 2
+
+    base = torch.arange(-3, 20, device="cuda")
+    call, pick = lamina.compile(compare, mode=mode), lamina.compile(take, mode=mode)
+    i = torch.tensor([2, 0, 1], device="cuda")
+    for start in (0, offset, 0, offset, offset):
+        x = base[start : start + 9]
+        assert torch.equal(call(x), compare(x))
+        assert torch.equal(pick(x.float(), i), take(x.float(), i))
+        assert torch.equal(pick(x, i), take(x, i))
+        row = base.float()[start : start + 9]
+        assert torch.equal(pick(row, i), take(row, i))

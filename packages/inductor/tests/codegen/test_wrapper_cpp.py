@@ -75,3 +75,40 @@ def test_an_operator_that_fails_raises_what_eager_raises(op, good, bad, kind):
             compiled([bad])
         assert type(ours.value) is type(theirs.value) and str(ours.value) == str(theirs.value)
     compiled([good])
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_launch_that_fails_ends_the_call(checked: bool):
+    """On a device a kernel may refuse its operands (memory that is not aligned): what follows must not run, and the
+    reason must reach the caller as it is."""
+    import re
+
+    from lamina_inductor.codegen.wrapper_cpp import write_wrapper
+    from lamina_inductor.config import Config
+    from lamina_inductor.graph import GraphLowering
+    from lamina_inductor.scheduler.plan import schedule
+    from lamina_primtorch import prims
+    from lamina_primtorch.value import Value
+
+    device = torch.device("cuda", 0)
+    graph = fx.Graph()
+    x, i = graph.placeholder("x"), graph.placeholder("i")
+    x.meta["val"] = Value((7,), (1,), torch.float32, device)
+    i.meta["val"] = Value((7,), (1,), torch.int64, device)
+    target = torch.ops.aten.index_select.default if checked else prims.neg
+    y = graph.call_function(target, (x, 0, i) if checked else (x,))
+    y.meta["val"] = Value((7,), (1,), torch.float32, device)
+    graph.output((y,))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    if checked:
+        import lamina_primtorch
+
+        gm = lamina_primtorch.decompose(gm, "prims")
+    program = schedule(GraphLowering(gm, Config()).run(), "test").program
+    assert any(s.kernel.messages for s in program.steps if hasattr(s, "kernel")) == checked
+    text = write_wrapper(program, lambda call: "K0{f}").source
+    calls = re.findall(r"^.*K0\{f\}\(b, s\).*$", text, re.M)
+    assert calls
+    for line in calls:
+        assert "if (" in line and "return 1" in line if not checked else line.strip().startswith("const int bad")
+    assert not checked or "if (f->error_kind) return 1;" in text

@@ -366,11 +366,15 @@ class _Writer(Names):
         if s.kernel.messages:
             self.put(f"  const int bad = {call};")
             self.put("  if (bad) {")
+            self.put("    if (f->error_kind) return 1;  // it could not be started, for the reason given there")
             self.put("    static const char* const kinds[] = {" + ", ".join(_quote(k) for k, _ in s.kernel.messages) + "};")  # noqa: E501
             self.put("    static const char* const texts[] = {" + ", ".join(_quote(t) for _, t in s.kernel.messages) + "};")  # noqa: E501
             self.put("    f->error_kind = kinds[bad - 1], f->error_text = texts[bad - 1];")
             self.put("    return 1;")
             self.put("  }")
+            self.put("}")
+        elif self.device != "cpu":  # a launch may fail, or refuse its operands
+            self.put(f"  if ({call}) return 1;")
             self.put("}")
         else:
             self.put(f"  {call};")
