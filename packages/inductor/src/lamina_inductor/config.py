@@ -25,7 +25,6 @@ class Config:
     fusion: bool = _setting(True, "merge loops into common kernels", "LAMINA_FUSION", True)
     inline_ops: int = _setting(64, "arithmetic ops a value may inline before its producers are stored", "", True)
     inline_reads: int = _setting(12, "loads a value may inline before its producers are stored", "", True)
-    broadcast_ops: int = _setting(3, "arithmetic ops that may be repeated for every element of a broadcast", "", True)
     scratch_bytes: int = _setting(65536, "largest row kept in scratch memory between phases of a kernel", "", True)
     arena_bytes: int = _setting(1 << 20, "largest buffer that is placed in the arena", "", True)
     compile_jobs: int = _setting(0, "kernels compiled at the same time; 0: number of processors", "LAMINA_COMPILE_JOBS")

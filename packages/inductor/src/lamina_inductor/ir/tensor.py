@@ -20,6 +20,9 @@ from .loops import Builder, Index, Inner
 
 Restride = Callable[[Layout], "Layout | None"]
 
+BROADCAST_OPS = 3
+"""Arithmetic ops that may be repeated for every element of a broadcast or gather; dearer values are stored first."""
+
 
 class TensorValue:
     """See the module's docstring. `cost` counts arithmetic ops and `reads` the loads that inlining would repeat."""

@@ -10,7 +10,7 @@ import torch
 from ..errors import LoweringError
 from ..index import ZERO, Expr, is_equal
 from ..ir.loops import Builder, Index
-from ..ir.tensor import TensorValue
+from ..ir.tensor import BROADCAST_OPS, TensorValue
 from ..ops import Op
 from .registry import lowering
 
@@ -21,7 +21,7 @@ def _bounds(dim: int, size: Expr) -> str:
 
 def _source(g: Any, x: TensorValue) -> None:
     """A tensor read at arbitrary positions: cheap lazy values stay inlined."""
-    if not x.try_store() and x.cost > g.config.broadcast_ops:
+    if not x.try_store() and x.cost > BROADCAST_OPS:
         g.realize(x)
 
 

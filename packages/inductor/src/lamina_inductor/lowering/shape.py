@@ -11,7 +11,7 @@ from ..errors import LoweringError
 from ..index import ZERO
 from ..ir.layout import Layout
 from ..ir.loops import Builder, Index
-from ..ir.tensor import TensorValue
+from ..ir.tensor import BROADCAST_OPS, TensorValue
 from ..ops import Op
 from .registry import lowering
 
@@ -42,7 +42,7 @@ def _pad(g: Any, x: TensorValue, value: Any, low: Sequence[Any], high: Sequence[
         raise LoweringError(f"padding with {value!r}")
     low = g.exprs(low)
     high = g.exprs(high)
-    if x.weight()[0] > g.config.broadcast_ops and g.device.type == "cpu":
+    if x.weight()[0] > BROADCAST_OPS and g.device.type == "cpu":
         g.realize(x)
 
     def inner(b: Builder, index: Index) -> Op:

@@ -10,7 +10,7 @@ from ..errors import LoweringError
 from ..index import ONE, ZERO, Expr, is_equal, is_less, product, to_expr
 from ..ir.layout import Layout
 from ..ir.loops import Builder, Index
-from ..ir.tensor import TensorValue
+from ..ir.tensor import BROADCAST_OPS, TensorValue
 from ..ops import Op
 from .registry import lowering
 
@@ -43,7 +43,7 @@ def _broadcast_in_dim(g: Any, x: TensorValue, shape: Sequence[Any], dims: Sequen
     shape = g.exprs(shape)
     repeats = [is_equal(x.shape[k], 1) and not is_equal(shape[d], 1) for k, d in enumerate(dims)]
     grows = not is_equal(product(shape), x.numel)
-    if grows and not x.is_stored and x.cost > g.config.broadcast_ops:
+    if grows and not x.is_stored and x.cost > BROADCAST_OPS:
         g.realize(x)
 
     def reindex(index: Index) -> list:
