@@ -427,3 +427,132 @@ def test_gradients_taken_twice_inside():
     value = leaf(3)
     a, b = aot.aot_compile(gm, [value])(value)
     assert torch.allclose(a, value.cos()) and torch.allclose(b, value.exp())
+
+
+def _second(call, make):
+    """Gradients and gradients of gradients of a call."""
+    inputs, leaves = make()
+    out = [t for t in (*call(*inputs), *inputs) if t.requires_grad and not t.is_leaf]
+    first = torch.autograd.grad(sum((o * o).sum() for o in out), leaves, create_graph=True, allow_unused=True)
+    total = sum((g * g).sum() for g in first if g is not None and g.requires_grad)
+    second = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
+    again = torch.autograd.grad(total, leaves, allow_unused=True)  # nothing was used up or moved
+    return [*first, *second, *again]
+
+
+def _written(x, w):
+    x.mul_(w)
+    return (x.sin(),)
+
+
+def _written_and_read_before(x, w):
+    y = (x * 2).exp()
+    x.mul_(2).add_(w)
+    return (y * w,)
+
+
+def _overwritten(x, w):
+    y = (x * 2).sin()
+    x.copy_(w * w)
+    return (y * w,)
+
+
+def _written_through_views(x, w):
+    x[1:].mul_(w)
+    x[:, 0].add_(w.sum())
+    return (x.sin(),)
+
+
+def _written_by_dropout(x, w):
+    x.mul_(w)
+    return (F.dropout(x, 0.5) * w,)
+
+
+@pytest.mark.parametrize(
+    "fn", [_written, _written_and_read_before, _overwritten, _written_through_views, _written_by_dropout]
+)
+def test_gradient_of_gradient_of_a_written_input(h, fn):
+    def make():
+        torch.manual_seed(3)
+        a, w = leaf(4, 3), leaf(*((4, 3) if fn is _overwritten else (3,)), seed=1)
+        return [a * 1, w], [a, w]
+
+    gm = h.trace(fn)
+    c = h.compile_fn(gm, make()[0])
+    for want, got in zip(_second(gm, make), _second(c, make), strict=True):
+        assert (want is None) == (got is None)
+        assert want is None or torch.allclose(want, got, rtol=1e-4, atol=1e-5)
+
+
+def _one_of_two(u, v, w):
+    v.mul_(w)
+    return (u.sin() * w.sum(),)
+
+
+@pytest.mark.parametrize("pattern", ["base", "views", "same", "transposed"])
+def test_gradient_of_gradient_of_inputs_that_share_memory(h, pattern):
+    def make():
+        a, w = leaf(4, 3), leaf(3, seed=1)
+        b = a * 1
+        if pattern == "transposed":
+            a = leaf(3, 4)
+            b = (a * 1).t()
+        views = {"base": (b, b[1:3]), "views": (b[:3], b[1:3]), "same": (b, b), "transposed": (b, b[1:3])}
+        return [*views[pattern], w], [a, w]
+
+    gm = h.trace(_one_of_two)
+    c = h.compile_fn(gm, make()[0])
+    for want, got in zip(_second(gm, make), _second(c, make), strict=True):
+        assert torch.allclose(want, got, rtol=1e-4, atol=1e-5)
+
+
+def test_third_gradient_of_a_written_input(h):
+    c = h.compile_fn(_written, [leaf(4, 3) * 1, leaf(3, seed=1)])
+    results = []
+    for f in (_written, c):
+        a, w = leaf(4, 3), leaf(3, seed=1)
+        grads = [f(a * 1, w)[0]]
+        for _ in range(3):
+            grads = torch.autograd.grad(sum((g * g).sum() for g in grads), [a, w], create_graph=True)
+        results.append(grads)
+    for want, got in zip(*results, strict=True):
+        assert torch.allclose(want, got, rtol=1e-3, atol=1e-4)
+
+
+def test_large_written_inputs_are_not_copied_but_refused(h):
+    def fn(x, w):
+        x.mul_(2).add_(w)
+        return (x.sin(),)
+
+    def second(c):
+        a, w = leaf(600, 600), leaf(600, seed=1)
+        (g,) = torch.autograd.grad(c(a * 1, w)[0].sum(), a, create_graph=True)
+        return torch.autograd.grad(g.sum(), a)[0]
+
+    c = h.compile_fn(fn, [leaf(600, 600) * 1, leaf(600, seed=1)])
+    with pytest.raises(aot.AotError, match="copy_limit"):
+        second(c)
+    with aot.config.patch(copy_limit=1 << 24):
+        c = h.compile_fn(fn, [leaf(600, 600) * 1, leaf(600, seed=1)])
+    assert torch.allclose(second(c), second(fn))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "median", "nanmedian"])
+def test_gradient_shared_out_among_equals_is_laid_out_as_in_eager(h, kind):
+    """On the CPU contiguous, and 0 where there is no share even if the gradient is infinite."""
+    for x in (leaf(3, 4, 5), leaf(5, 4, 3).detach().permute(2, 1, 0), leaf(3, 4, 10).detach()[..., ::2]):
+        fn = h.trace(lambda t: (getattr(torch, kind)(t),))
+        grads = []
+        for call in (fn, h.compile_fn(fn, [x.detach().requires_grad_()])):
+            t = x.detach().requires_grad_()
+            grads.append(torch.autograd.grad(call(t)[0], t, torch.tensor(float("inf")))[0])
+        assert torch.equal(*grads) and grads[0].stride() == grads[1].stride()
+
+
+def test_gradient_that_is_the_tangent_goes_on_as_it_is(h):
+    fn = h.trace(lambda x, w: (x + w,))
+    c = h.compile_fn(fn, [leaf(3), leaf(3, seed=1)])
+    for call in (fn, c):
+        x, w = leaf(3), leaf(3, seed=1)
+        grads = torch.autograd.grad(call(x, w)[0].sum(), [x, w])
+        assert [g.stride() for g in grads] == [(0,), (0,)]

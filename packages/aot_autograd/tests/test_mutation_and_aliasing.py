@@ -456,3 +456,49 @@ def test_a_written_input_beside_two_that_overlap(h, grad):
             sum(t.sum() for t in want).backward()
             sum(t.sum() for t in got).backward()
             assert torch.equal(want_leaf.grad, leaf_.grad)
+
+
+def test_version_counters_of_results_and_lists(h):
+    """Results that were written to after they were made count it; so do tensors written to in lists."""
+
+    def fn(x, a, b):
+        y = x + 1
+        y.mul_(2)
+        y.add_(1)
+        torch._foreach_add_([a, b], 1)
+        torch._foreach_mul_([a, b], 2)
+        torch._foreach_copy_([a], [b])
+        return y, y[0], x * 2
+
+    for grad in (False, True):
+        gm = h.trace(fn)
+        inputs = [torch.randn(3, 3, requires_grad=grad), torch.randn(3), torch.randn(3)]
+        c = h.compile_fn(gm, inputs)
+        want, got = gm(*inputs), c(*inputs)
+        assert [t._version for t in got] == [t._version for t in want] == [2, 2, 0]
+        assert [t._version for t in inputs] == [0, 6, 4]
+        if grad:
+            want[0].sum().backward()
+            first, inputs[0].grad = inputs[0].grad, None
+            got[0].sum().backward()
+            assert torch.equal(first, inputs[0].grad)
+
+
+def test_versions_of_data_and_detached(h):
+    def fn(w, x):
+        w.detach().add_(1)
+        w.data.mul_(2)
+        return (w * x,)
+
+    h.compare(fn, lambda: [torch.randn(3, generator=torch.Generator().manual_seed(1)).requires_grad_(), torch.ones(3)])
+
+
+def test_inference_tensors_have_no_counter(h):
+    def fn(x):
+        y = x + 1
+        y.mul_(2)
+        return (y,)
+
+    with torch.inference_mode():
+        c = h.compile_fn(fn, [torch.ones(3)])
+        assert c(torch.ones(3))[0].tolist() == [4.0] * 3

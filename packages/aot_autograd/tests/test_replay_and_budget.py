@@ -124,3 +124,66 @@ def test_a_budget_does_not_use_values_that_are_overwritten(h):
         memory_budget=0.0,
     )  # fmt: skip
     assert "cache" not in [s.name for s in c.partition.report.saved]
+
+
+def test_draws_with_several_results_are_made_again(h):
+    """rrelu gives its result and the slopes it drew."""
+
+    def body(x, w):
+        return F.rrelu(x @ w, 0.1, 0.5, training=True) @ w
+
+    graph = fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    y = graph.call_function(checkpoint, (graph.get_attr("body"), x, w), {"use_reentrant": False})
+    graph.output((graph.call_function(torch.sin, (y,)),))
+    root = torch.nn.Module()
+    root.body = fx.symbolic_trace(body)
+    c = h.compare(fx.GraphModule(root, graph), lambda: [leaf(SIDE, SIDE), leaf(SIDE, SIDE, seed=1)])
+    targets = [str(n.target) for n in c.partition.backward.graph.nodes if n.op == "call_function"]
+    assert sum("rrelu" in t and "backward" not in t for t in targets) == 1
+    assert sum("exchange_rng_state" in t for t in targets) == 2
+
+
+class Generator:
+    """In the place of a CUDA device's generator."""
+
+    def __init__(self):
+        self.state = torch.arange(16, dtype=torch.uint8)
+
+    def get(self, device):
+        assert device == 1
+        return self.state.clone()
+
+    def set(self, state, device):
+        assert device == 1
+        self.state = state.clone()
+
+
+def test_draws_on_a_cuda_device_use_its_generator(monkeypatch):
+    """No device is needed to see which generator's state is kept and put back."""
+    device = torch.device("cuda", 1)
+    from lamina_aot_autograd.partition import replay
+    from lamina_aot_autograd.trace.tensor import make_value
+
+    joint = aot.trace_joint(checkpointed(2), [leaf(SIDE, SIDE), leaf(SIDE, SIDE, seed=1)])
+    for node in joint.graph.nodes:
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            node.meta["val"] = make_value(val.shape, val.stride(), val.dtype, device)
+    forward, backward = aot.partition(joint, "min_cut")
+    reads = [n for n in forward.graph.nodes if n.target is replay.read_cuda_state]
+    swaps = [n for n in backward.graph.nodes if n.target is replay.exchange_cuda_state]
+    assert [n.args for n in reads] == [(1,), (1,)] and len(swaps) == 12 and {n.args[1] for n in swaps} == {1}
+    assert all(n.meta["val"].device.type == "cpu" and n.meta["val"].shape == (16,) for n in (*reads, *swaps))
+    assert not any("lamina_aot.exchange_rng" in str(n.target) for n in backward.graph.nodes)
+
+    generator = Generator()
+    monkeypatch.setattr(torch.cuda, "get_rng_state", generator.get)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", generator.set)
+    before = generator.state
+    saved = replay.read_cuda_state(1)
+    generator.state = generator.state + 1  # somebody draws
+    behind = replay.exchange_cuda_state(saved, 1)
+    assert torch.equal(generator.state, saved) and torch.equal(behind, before + 1)
+    replay.exchange_cuda_state(behind, 1)
+    assert torch.equal(generator.state, before + 1)

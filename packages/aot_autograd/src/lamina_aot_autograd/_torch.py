@@ -19,6 +19,7 @@ storage_address = torch._C._storage_address  # identity of a tensor's storage, w
 current_autograd_node = torch._C._current_autograd_node  # the autograd node that the engine is running now
 next_sequence_nr = torch._C._autograd._get_sequence_nr  # numbers autograd nodes; maps backward ops to forward ops
 set_version_counter = torch._C._autograd._unsafe_set_version_counter  # version counters are moved as eager moves them
+increment_version = torch.autograd.graph.increment_version  # for lists of tensors: their kernels count by themselves
 interpreter_stack = torch._C._functorch.peek_interpreter_stack  # not None while a torch.func transform is active
 is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor  # tensor of `is_grads_batched=True`
 is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor  # tensor of a vmap / grad / jvp level

@@ -35,6 +35,10 @@ class Config:
     regions: bool = _field(
         True, "trace repeated layers once, for compilers that take calls of regions", "LAMINA_AOT_REGIONS"
     )
+    copy_limit: int = _field(
+        1 << 20, "bytes up to which an input that the program writes to is copied for gradients of gradients",
+        "LAMINA_AOT_COPY_LIMIT",
+    )
     own_rules: bool = _field(True, "use this package's shape rules before any fallback")
     installed_rules: bool = _field(True, "use shape rules offered through the entry point group lamina.shape_rules")
 

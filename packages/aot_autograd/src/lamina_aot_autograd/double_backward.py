@@ -4,7 +4,8 @@ When a backward runs with grad mode on (`create_graph=True`), the captured progr
 inputs and from the same random state, and autograd differentiates it. So every formula is eager's. Inputs that the
 compiled backward does not save are held as well while that keeps no more memory than eager's graph would; larger ones
 are held weakly, and if one of them is gone or was written to since, an error says so. Of an input that the program
-writes to, and whose earlier values count, a small one is copied.
+writes to, a copy from before is kept, in the autograd graph of its time, within the same limits; where its earlier
+values do not count, its place in that graph alone.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from . import config
 from .errors import AotError
 from .joint import autocast_state
 from .partition import Partition
 from .partition.cost import bytes_of
 from .schemas import JointGraph
+from .trace.rules import is_dense
 from .wrappers.dedup import AliasGroup
 
 
@@ -36,16 +39,15 @@ def tensor_inputs(joint: JointGraph) -> list[bool]:
 
 
 SMALL = 1 << 20
-"""Bytes up to which an input is held, or copied before it is written to, whatever eager would hold."""
+"""Bytes up to which an input is held, whatever eager would hold."""
 
 
-def inputs_to_hold(joint: JointGraph, parts: Partition) -> set[int]:
+def inputs_to_hold(joint: JointGraph, parts: Partition, left: int) -> set[int]:
     """The forward inputs, besides the saved ones, that the autograd graph may keep alive: leaves with gradients, which
-    it keeps alive anyway, small ones, and others as long as no more is held than by eager.
+    it keeps alive anyway, small ones, and others of `left` bytes in all: no more is held than by eager.
     """
     saved = {v.position for v in parts.saved if v.kind == "input"}
     written = written_inputs(joint)
-    left = parts.report.eager_bytes - parts.report.saved_bytes
     infos = forward_infos(joint)
     found = set()
     for i, node in enumerate(placeholders_of(joint)[: joint.metadata.num_forward_inputs]):
@@ -73,8 +75,8 @@ def written_inputs(joint: JointGraph) -> set[int]:
 
 
 def inputs_to_copy(joint: JointGraph) -> dict[int, int]:
-    """Forward inputs without gradients that the program writes to and whose values before that lead to a result with
-    gradients: their sizes in bytes.
+    """Forward inputs that the program writes to and whose values before that lead to a result with gradients: their
+    sizes in bytes.
     """
     meta = joint.metadata
     nodes = placeholders_of(joint)
@@ -92,6 +94,62 @@ def inputs_to_copy(joint: JointGraph) -> dict[int, int]:
             found[watched[node]] = bytes_of(node)
         stack.extend(node.all_input_nodes)
     return found
+
+
+class Written:
+    """What the forward keeps of the inputs that the program writes to. copied: positions of those whose values from
+    before are copied; tracked: those of them, and of the rest, that carry gradients; lost: too large to copy.
+    """
+
+    def __init__(self, joint: JointGraph, parts: Partition) -> None:
+        meta = joint.metadata
+        nodes = placeholders_of(joint)
+        self.tracked = set(meta.mutated) & set(meta.grad_inputs)
+        self.copied: list[int] = []
+        self.lost: set[int] = set()
+        left = parts.report.eager_bytes - parts.report.saved_bytes
+        limit = config.get().copy_limit
+        infos = forward_infos(joint)
+        for i, size in sorted(inputs_to_copy(joint).items()):
+            is_base_with_holes = infos[i] is None and not _is_packed(nodes[i].meta["val"])
+            if size > max(limit, left) or is_base_with_holes:
+                self.lost.add(i)
+                continue
+            if size > limit:
+                left -= size
+            self.copied.append(i)
+        self.places = sorted(self.tracked - set(self.copied) - self.lost)
+        self.left = left  # bytes that may be held besides, if no more is to be held than by eager
+
+
+def _is_packed(value: torch.Tensor) -> bool:
+    """True when a clone has the same strides."""
+    return is_dense(tuple(value.shape), value.stride())
+
+
+class _Place(torch.autograd.Function):
+    """Zeros of a tensor's shape that take one element of memory and stand where the tensor stands in the autograd
+    graph."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.new_zeros(()).expand(tensor.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+def place_of(tensor: torch.Tensor) -> torch.Tensor:
+    """See `_Place`."""
+    with torch.enable_grad():
+        return _Place.apply(tensor)
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor about to be written to, in the autograd graph."""
+    with torch.enable_grad():
+        return tensor.clone()
 
 
 def rng_state(args: Sequence[Any]) -> tuple:
@@ -115,51 +173,54 @@ class DoubleBackward:
         tensors = tensor_inputs(joint)
         self.loose = [i for i in range(count) if tensors[i] and i not in held]
         self.rigid = [i for i in range(count) if not tensors[i]]
-        self.earlier = inputs_to_copy(joint)
+        self.written = Written(joint, parts)
+        self.mutated = set(joint.metadata.mutated)
+        self.offsets = {
+            i: placeholders_of(joint)[i].meta["val"].storage_offset() for i in range(count - len(groups), count)
+        }
 
-    def _refuse(self, why: str) -> AotError:
+    def _refuse(self, why: str, hint: str = "") -> AotError:
         return AotError(
             f"a gradient of a gradient needs the program to run again, but {why}",
-            hint="keep the inputs alive and unchanged until the second backward",
+            hint=hint or "keep the inputs alive and unchanged until the second backward",
         )
 
     def _inputs(self, ctx: Any, saved: Sequence[Any]) -> list[Any]:
+        """The forward's inputs, those that the program writes to as they were before; the actual tensors, or what
+        stands for them in the autograd graph."""
         inputs: list[Any] = [None] * self.metadata.num_forward_inputs
         for position, tensor in zip(self.saved_inputs, saved, strict=True):
             if position >= 0:
                 inputs[position] = tensor
+        earlier = getattr(ctx, "earlier", {})
         for position, (ref, version) in zip(self.loose, getattr(ctx, "loose", ()), strict=True):
-            if position in self.earlier:
-                inputs[position] = self._earlier(ctx, position)
+            if position in self.written.lost:
+                why = f"input {position} was written to and is too large to be copied before"
+                raise self._refuse(why, "raise copy_limit in lamina_aot_autograd.config")
+            if position in earlier:
+                inputs[position] = earlier[position]
                 continue
             tensor = ref()
             if tensor is None:
                 raise self._refuse(f"input {position} is gone")
-            if tensor._version != version and not self.metadata.inputs[position].mutates_data:
+            if tensor._version != version and position not in self.mutated:
                 raise self._refuse(f"input {position} was modified by an inplace operation")
             inputs[position] = tensor
         for position, value in zip(self.rigid, getattr(ctx, "numbers", ()), strict=True):
             inputs[position] = value
         return inputs
 
-    def _earlier(self, ctx: Any, position: int) -> torch.Tensor:
-        """An input's values from before the program wrote to it."""
-        value = getattr(ctx, "earlier", {}).get(position)
-        if value is None:
-            raise self._refuse(f"the values of input {position} from before it was written to are gone")
-        return value
-
     def __call__(self, ctx: Any, saved: Sequence[Any], grads: Sequence[Any]) -> tuple:
         meta = self.metadata
-        if self.groups or any(i.mutates_data and i.requires_grad for i in meta.inputs):
-            raise self._refuse("the program writes to an input that carries gradients")
         inputs = self._inputs(ctx, saved)
-        # values written outside autograd (running statistics) go to copies: they must not move twice
-        feed = [
-            v.detach().clone() if isinstance(v, torch.Tensor) and meta.inputs[i].mutates_data else v
-            for i, v in enumerate(inputs)
-        ]
-        outputs = self._forward_outputs(self._run(ctx, feed))
+        with torch.enable_grad():
+            # what is written to are copies: the caller's tensors must not move twice
+            feed = [
+                (v.clone() if i in self.written.tracked else v.detach().clone()) if i in self.mutated else v
+                for i, v in enumerate(inputs)
+            ]
+            args = self._captured_inputs(feed)
+        outputs = self._forward_outputs(self._run(ctx, args), feed)
         wanted = meta.grad_inputs
         pairs = [
             (outputs[k], g)
@@ -168,7 +229,7 @@ class DoubleBackward:
         ]
         found = torch.autograd.grad(
             [o for o, _ in pairs],
-            [feed[i] for i in wanted],
+            [inputs[i] for i in wanted],
             [g for _, g in pairs],
             create_graph=True,
             allow_unused=True,
@@ -177,6 +238,22 @@ class DoubleBackward:
         for i, grad in zip(wanted, found, strict=True):
             result[i] = grad
         return tuple(result)
+
+    def _captured_inputs(self, feed: list[Any]) -> list[Any]:
+        """The captured graph's inputs: those that share memory are views of their base's copy."""
+        if not self.groups:
+            return feed
+        infos = self.metadata.inputs
+        plain = iter(feed)
+        args = [None if info.group >= 0 else next(plain) for info in infos]
+        first = len(feed) - len(self.groups)
+        for number, group in enumerate(self.groups):
+            base, start = feed[first + number], self.offsets[first + number]
+            for member in group.members:
+                spec = group.views[member]
+                value = base if spec is None else base.as_strided(spec[0], spec[1], spec[2] - start)
+                args[member] = value if infos[member].requires_grad else value.detach()
+        return args
 
     def _run(self, ctx: Any, feed: list[Any]) -> Any:
         with ExitStack() as stack:
@@ -193,11 +270,14 @@ class DoubleBackward:
                     torch.cuda.set_rng_state(device_state, device)
             return self.eager(*feed)
 
-    def _forward_outputs(self, results: Any) -> list[Any]:
+    def _forward_outputs(self, results: Any, feed: list[Any]) -> list[Any]:
         meta = self.metadata
         if not meta.output_is_tuple:
             results = (results,)
         outputs: list[Any] = [None] * meta.num_forward_outputs
+        for k, position in enumerate(meta.mutated):
+            if meta.differentiable[k]:
+                outputs[k] = feed[position]
         for info, value in zip(meta.outputs, results, strict=True):
             if info.kind == "value":
                 outputs[meta.num_mutated + info.slot] = value

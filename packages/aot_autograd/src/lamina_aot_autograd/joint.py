@@ -251,6 +251,8 @@ class _Trace:
             infos, outputs, mutated, len(slots), len(bases), differentiable, grad_inputs, grad_enabled, len(self.roots)
         )
         meta.final_grad_enabled = final_grad
+        fresh = forward_tensors[len(mutated) :]
+        meta.versions = [0] * len(mutated) + [_writes_to(t) for t in fresh]
         meta.output_is_tuple = is_tuple
         descs = [OutputDesc("mutated_input", i, str(self.input_descs[i].name)) for i in mutated]
         at = {o.slot: j for j, o in enumerate(outputs) if o.kind == "value"}
@@ -318,6 +320,11 @@ class _Trace:
                 # the program's own mistake, and no mistake at all if it never calls backward
                 raise UnsupportedError("a tensor that the backward needs is overwritten") from error
         return [None if grad is None else tracer.lower(grad) for grad in results]
+
+
+def _writes_to(value: Any) -> int:
+    """What the version counter of a traced value counts."""
+    return value._version if isinstance(value, TraceTensor) and not value.is_inference() else 0
 
 
 def _check_views(outputs: list[Any]) -> None:

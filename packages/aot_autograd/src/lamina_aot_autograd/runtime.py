@@ -24,10 +24,11 @@ from ._torch import (
     short_apply,
 )
 from .double_backward import (
-    SMALL,
     DoubleBackward,
-    inputs_to_copy,
+    Written,
+    copy_of,
     inputs_to_hold,
+    place_of,
     placeholders_of,
     rng_state,
     tensor_inputs,
@@ -101,6 +102,7 @@ def is_trivial(meta: GraphMetadata, groups: Sequence[AliasGroup]) -> bool:
         and not meta.num_bases
         and meta.final_grad_enabled == meta.grad_enabled
         and meta.output_is_tuple
+        and not meta.written_outputs
         and len(meta.outputs) == meta.num_values
         and all(o.kind == "value" and o.slot == i for i, o in enumerate(meta.outputs))
     )
@@ -159,6 +161,8 @@ def _build_call(
         source.add(2, "torch._C._set_grad_enabled(False)")
     else:
         source.add(1, f"outs = inner(*{feed})")
+    if kind == "inference":
+        _add_versions(source, meta)
     _add_writes(source, meta, feed)
     results = _add_outputs(source, meta, feed)
     if meta.final_grad_enabled != meta.grad_enabled:
@@ -198,6 +202,15 @@ def _add_writes(source: _Source, meta: GraphMetadata, feed: str) -> None:
             source.add(1, f"write_back({feed}[{position}], outs[{k}], {_bumps(meta, position)})")
         elif k in untracked:
             source.add(1, f"write_back_untracked({feed}[{position}], outs[{k}], {_bumps(meta, position)})")
+
+
+def _add_versions(source: _Source, meta: GraphMetadata) -> None:
+    """Results count the writes that made them, as in eager."""
+    written = meta.written_outputs
+    if written:
+        source.names["count_writes"] = mutation.count_writes
+        tensors = ", ".join(f"outs[{k}]" for k in written)
+        source.add(1, f"count_writes(({tensors},), {tuple(written.values())})")
 
 
 def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
@@ -337,6 +350,7 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
         source.add(2, "outs = fw(*args)")
     else:
         source.add(1, "outs = fw(*args)")
+    _add_versions(source, meta)
     tensors = [v for v in parts.saved if v.is_tensor]
     sizes = [v for v in parts.saved if not v.is_tensor]
 
@@ -350,13 +364,16 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     saved_inputs = {v.position for v in tensors if v.kind == "input"}
     is_tensor = tensor_inputs(joint)
     loose = [i for i in range(meta.num_forward_inputs) if i not in saved_inputs and is_tensor[i]]
+    written = Written(joint, parts)
     if loose:
-        held = set(loose) if meta.keeps_inputs else inputs_to_hold(joint, parts)
+        held = set(loose) if meta.keeps_inputs else inputs_to_hold(joint, parts, written.left)
         refs = (f"({'strong' if i in held else 'weak'}(args[{i}]), args[{i}]._version)" for i in loose)
         source.add(1, f"ctx.loose = ({', '.join(refs)},)")
-    earlier = [i for i, size in inputs_to_copy(joint).items() if size <= SMALL and i in loose]
+    earlier = [f"{i}: copy_of(args[{i}])" for i in written.copied if i in loose]
+    earlier += [f"{i}: place_of(args[{i}])" for i in written.places if i in loose]
     if earlier:
-        source.add(1, f"ctx.earlier = {{{', '.join(f'{i}: args[{i}].clone()' for i in earlier)}}}")
+        source.names.update(copy_of=copy_of, place_of=place_of)
+        source.add(1, f"ctx.earlier = {{{', '.join(earlier)}}}")
     rigid = [i for i in range(meta.num_forward_inputs) if not is_tensor[i]]
     if rigid:
         source.add(1, f"ctx.numbers = ({', '.join(f'args[{i}]' for i in rigid)},)")
@@ -427,6 +444,14 @@ def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
 
     is_plain = inner_to_outer == list(range(len(shape)))[::-1]
     return zeros_of, (None if is_plain else layout), restride_any
+
+
+def _given_tangents(parts: Partition) -> dict[int, int]:
+    """Results of the backward graph that are tangents: position of the forward output whose gradient they are."""
+    placeholders = [n for n in parts.backward.graph.nodes if n.op == "placeholder"]
+    tangents = dict(zip(placeholders[len(placeholders) - len(parts.tangents) :], parts.tangents, strict=True))
+    results: Any = parts.backward.graph.output_node().args[0]
+    return {slot: tangents[node] for slot, node in enumerate(results) if node in tangents}
 
 
 class _MissingTangents:
@@ -517,10 +542,12 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     else:
         source.add(2, f"outs = bw({arguments})")
     by_position = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
+    given = _given_tangents(parts)
     results = []
     for i in range(meta.num_forward_inputs):
         slot = by_position.get(i)
-        results.append("None" if slot is None else f"outs[{slot}]")
+        # a gradient that is what came in goes on as it is, as in eager
+        results.append("None" if slot is None else f"grads[{given[slot]}]" if slot in given else f"outs[{slot}]")
     if several:
         source.add(1, "if missing:")
         source.add(2, "outs = without_missing(missing, outs)")

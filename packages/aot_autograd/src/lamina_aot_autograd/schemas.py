@@ -73,6 +73,7 @@ class GraphMetadata:
     order of those outputs. num_mutated, num_values, num_bases: the forward graph's outputs are the mutated inputs'
     values,
     then values for the user, then intermediate bases. differentiable: per forward output, whether it carries gradient.
+    versions: per forward output what its version counter counts in eager (0 for what is not fresh).
     grad_inputs: forward-graph inputs that get a gradient. grad_enabled: grad mode at the start. final_grad_enabled:
     at the end. num_forward_inputs: inputs of the forward graph.
     """
@@ -89,6 +90,12 @@ class GraphMetadata:
     output_is_tuple: bool = True
     keeps_inputs: bool = False  # for a gradient of gradients that the program itself takes
     final_grad_enabled: bool = True
+    versions: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def written_outputs(self) -> dict[int, int]:
+        """Forward outputs that the program wrote to after it made them, and how often."""
+        return {i: count for i, count in enumerate(self.versions) if count}
 
     @property
     def num_mutated(self) -> int:

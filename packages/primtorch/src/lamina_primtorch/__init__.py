@@ -20,6 +20,8 @@ __all__ = [
     "Value",
     "__version__",
     "check_graph",
+    "collect_graphs",
+    "completeness",
     "coverage",
     "decompose",
     "decomposition_table",
@@ -34,6 +36,22 @@ def coverage() -> Any:
     ``report.Coverage``).
     """
     from .report import coverage as run
+
+    return run()
+
+
+def completeness(graphs: Any, implemented: Any = ()) -> Any:
+    """What a backend must implement to run ``graphs`` (name -> graph of ATen or of prims, or a list) and which of it is
+    not in ``implemented``, names or a predicate. ``print(...)`` shows the report (see ``backend_needs.Completeness``).
+    """
+    from .backend_needs import completeness as run
+
+    return run(graphs, implemented)
+
+
+def collect_graphs() -> Any:
+    """A block that gathers, by number, the graphs decomposed inside it: ``with collect_graphs() as graphs:``."""
+    from .backend_needs import collect_graphs as run
 
     return run()
 

@@ -59,8 +59,9 @@ def decompose(gm: fx.GraphModule, target: str = "prims", table: Any = None) -> f
         for graph in (out, *(region.graph_module for region in run.regions.values())):
             spell_in_aten(graph)
     if observe.LISTENERS:
-        counts = {"nodes_in": len(gm.graph.nodes), "nodes_out": len(out.graph.nodes), "kept": dict(run.kept)}
-        observe.emit("decomposed", counts, time.perf_counter() - start)
+        sizes = {"nodes_in": len(gm.graph.nodes), "nodes_out": len(out.graph.nodes)}
+        told = {**sizes, "kept": dict(run.kept), "graph": out}
+        observe.emit("decomposed", told, time.perf_counter() - start)
     return out
 
 

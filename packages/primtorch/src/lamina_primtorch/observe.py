@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 
 class Event(NamedTuple):
-    """stage "primtorch"; name "decomposed" (payload: nodes_in, nodes_out, extern) or "kept" (payload: op, reason);
-    seconds.
+    """stage "primtorch"; name "decomposed" (payload: nodes_in, nodes_out, kept: overload -> reason, graph) or "kept"
+    (payload: op, reason); seconds.
     """
 
     stage: str

@@ -113,7 +113,8 @@ def may_recompute(node: fx.Node) -> bool:
 
 
 def _of_random(node: fx.Node) -> bool:
-    return node.target is operator.getitem and isinstance(node.args[0], fx.Node) and is_random(node.args[0])
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, fx.Node) and is_random(source) and not is_replayed(source)
 
 
 def partition_save_everything(joint: JointGraph, **_: Any) -> Partition:

@@ -25,7 +25,7 @@ from .cost import bytes_moved, bytes_of, flops_of
 from .default import eager_saved, is_alias, is_free, may_recompute, used_by_backward
 from .extract import Partition, extract, is_forward, is_random, split_outputs
 from .flow import INFINITE, Network
-from .replay import is_replayed, read_state
+from .replay import READS, is_replayed
 
 aten = torch.ops.aten
 
@@ -270,7 +270,7 @@ def _producer(node: fx.Node) -> fx.Node:
 def _why(node: fx.Node, problem: _Problem) -> str:
     if node.op == "placeholder":
         return "an input that eager saves too" if node in problem.eager else "an input that recomputation needs"
-    if node.target is read_state:
+    if node.target in READS:
         return "state of the generator, for drawing again"
     if never_recomputed(node):
         return "random: never drawn twice"

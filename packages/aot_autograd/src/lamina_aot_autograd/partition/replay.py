@@ -3,7 +3,8 @@ what was drawn.
 
 The forward graph reads the state before a region's first draw. In the backward graph each draw stands between two
 `exchange_rng_state`: the first puts the saved state in place and gives the one that was there, the second puts that
-back and gives the state behind the draw, from which the region's next draw goes on.
+back and gives the state behind the draw, from which the region's next draw goes on. A CUDA device has a generator of
+its own; its state lies in host memory, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _library = torch.library.Library("lamina_aot", "DEF")
 _tags = (torch.Tag.nondeterministic_seeded,)  # never dropped, merged, or moved over another draw
 _library.define("rng_state() -> Tensor", tags=_tags)
 _library.define("exchange_rng_state(Tensor state) -> Tensor", tags=_tags)
+_library.define("cuda_rng_state(int index) -> Tensor", tags=_tags)
+_library.define("exchange_cuda_rng_state(Tensor state, int index) -> Tensor", tags=_tags)
 
 
 def _exchange(state: torch.Tensor) -> torch.Tensor:
@@ -28,12 +31,25 @@ def _exchange(state: torch.Tensor) -> torch.Tensor:
     return before
 
 
+def _exchange_cuda(state: torch.Tensor, index: int) -> torch.Tensor:
+    before = torch.cuda.get_rng_state(index)
+    torch.cuda.set_rng_state(state, index)
+    return before
+
+
 _library.impl("rng_state", lambda: torch.get_rng_state(), "CompositeExplicitAutograd")
 _library.impl("exchange_rng_state", _exchange, "CPU")
 _library.impl("exchange_rng_state", lambda state: torch.empty_like(state), "Meta")
+_library.impl("cuda_rng_state", lambda index: torch.cuda.get_rng_state(index), "CompositeExplicitAutograd")
+_library.impl("exchange_cuda_rng_state", _exchange_cuda, "CPU")
+_library.impl("exchange_cuda_rng_state", lambda state, index: torch.empty_like(state), "Meta")
 
 read_state: Any = torch.ops.lamina_aot.rng_state.default
 exchange_state: Any = torch.ops.lamina_aot.exchange_rng_state.default
+read_cuda_state: Any = torch.ops.lamina_aot.cuda_rng_state.default
+exchange_cuda_state: Any = torch.ops.lamina_aot.exchange_cuda_rng_state.default
+READS = (read_state, read_cuda_state)
+CUDA_STATE_BYTES = 16  # seed and offset of a Philox generator
 
 STATE = "replay_state"
 """Key in the meta of a draw that may be replayed: the node that reads its region's state."""
@@ -43,7 +59,8 @@ PREVIOUS = "replay_after"
 
 def note_replays(joint: JointGraph) -> None:
     """Prepare the draws of checkpointed regions of `joint` for replay, once. A region is left as it is, and what it
-    draws is saved, if it draws on another device than the CPU, or if its states would be larger than what is drawn.
+    draws is saved, if it draws on several devices or on one that is neither the CPU nor of CUDA, or if its states
+    would be larger than what is drawn.
     """
     from .cost import bytes_of
     from .extract import is_forward, is_random
@@ -53,12 +70,18 @@ def note_replays(joint: JointGraph) -> None:
         number = node.meta.get("checkpoint")
         if number is not None and is_forward(node) and STATE not in node.meta and is_random(node):
             regions.setdefault(number, []).append(node)
-    size = torch.get_rng_state().numel() if regions else 0
     for draws in regions.values():
-        if not all(_is_simple(n) for n in draws) or sum(map(bytes_of, draws)) <= size:
+        device = _device_of(draws)
+        if device is None:
+            continue
+        size = CUDA_STATE_BYTES if device.type == "cuda" else torch.get_rng_state().numel()
+        if sum(map(bytes_of, draws)) <= size:
             continue
         with joint.graph.inserting_before(draws[0]):
-            state = joint.graph.call_function(read_state)
+            if device.type == "cuda":
+                state = joint.graph.call_function(read_cuda_state, (device.index or 0,))
+            else:
+                state = joint.graph.call_function(read_state)
         state.meta.update(val=_state_value(size), partition="forward")
         for key in ("seq_nr", "stack_trace"):
             if key in draws[0].meta:
@@ -69,9 +92,17 @@ def note_replays(joint: JointGraph) -> None:
             previous = node
 
 
-def _is_simple(node: fx.Node) -> bool:
-    val = node.meta.get("val")
-    return isinstance(node.target, OpOverload) and isinstance(val, torch.Tensor) and val.device.type == "cpu"
+def _device_of(draws: list[fx.Node]) -> torch.device | None:
+    """The device whose generator all of these draw from, if they may be made again."""
+    devices = set()
+    for node in draws:
+        val = node.meta.get("val")
+        values = val if isinstance(val, (list, tuple)) else [val]
+        if not isinstance(node.target, OpOverload) or not all(isinstance(v, torch.Tensor) for v in values):
+            return None
+        devices |= {v.device for v in values}
+    device = devices.pop()
+    return None if devices or device.type not in ("cpu", "cuda") else device
 
 
 def _state_value(size: int) -> torch.Tensor:
@@ -100,7 +131,11 @@ class Replays:
         self.behind: dict[fx.Node, fx.Node] = {}  # draw -> the state behind it
 
     def _exchange(self, state: fx.Node, like: fx.Node) -> fx.Node:
-        node = self.graph.call_function(exchange_state, (state,))
+        read = like.meta[STATE]
+        if read.target is read_cuda_state:
+            node = self.graph.call_function(exchange_cuda_state, (state, *read.args))
+        else:
+            node = self.graph.call_function(exchange_state, (state,))
         node.meta.update({k: v for k, v in like.meta.items() if k in ("seq_nr", "stack_trace")})
         node.meta.update(val=_state_value(state.meta["val"].shape[0]), partition="backward")
         return node

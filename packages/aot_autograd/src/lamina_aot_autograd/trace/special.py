@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._torch import current_autograd_node, increment_version
 from ..errors import DataDependentError, UnsupportedError
 from .tensor import TraceTensor, make_value
 
@@ -71,6 +72,27 @@ def _unused_statistics(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any
     return tracer.__torch_dispatch__(func, (), args, {})
 
 
+# Autograd nodes that share a gradient out among all elements equal to the result.
+_SHARED_OUT = frozenset({"MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"})
+
+
+@_special("mul.Tensor")
+def _shared_out(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The gradient of `max()`, `min()`, `median()` of a whole tensor: on the CPU eager writes it into zeros, which are
+    contiguous and stay 0 beside an infinite gradient; for tensors without data it multiplies by the mask."""
+    if tracer.phase != "backward":
+        return NotImplemented
+    mask, share = args
+    if getattr(mask, "dtype", None) is not torch.bool or mask.device.type != "cpu":
+        return NotImplemented
+    node = current_autograd_node()
+    if node is None or node.name() not in _SHARED_OUT:
+        return NotImplemented
+    with tracer:
+        zeros = aten.zeros.default(list(mask.shape), dtype=share.dtype, device=mask.device)
+        return aten.masked_fill.Tensor(zeros, mask, share)
+
+
 @_special("_efficientzerotensor")
 def _zeros_without_storage(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """Zeros of derivatives that have no memory: generated code needs some."""
@@ -90,6 +112,8 @@ def _foreach_with_factors(tracer: Any, func: Any, args: tuple, kwargs: dict) -> 
         for i, (target, a, b) in enumerate(zip(targets, first, second, strict=True)):
             scaled = aten.mul.Tensor(combine(a, b), aten.select.int(factors, 0, i))
             made.append((aten.add_ if name.endswith("_") else aten.add).Tensor(target, scaled))
+    if name.endswith("_"):
+        increment_version(targets)
     return None if name.endswith("_") else made
 
 
@@ -226,6 +250,7 @@ def _detach(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 def _foreach_copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     for target, source in zip(args[0], args[1], strict=True):
         _copy(tracer, aten.copy_.default, (target, source), {})
+    increment_version(args[0])
     return None
 
 

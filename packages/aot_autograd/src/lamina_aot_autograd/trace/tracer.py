@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from .._torch import DispatchMode, append_node, current_autograd_node, next_sequence_nr
+from .._torch import DispatchMode, append_node, current_autograd_node, increment_version, next_sequence_nr
 from ..errors import DataDependentError, UnsupportedError
 from ..functionalize import read_step, write
 from . import op_info
@@ -43,6 +43,10 @@ _TAKEN_NAMES = frozenset(
         "math",
         "operator",
     }
+)
+# Operators whose kernels ignore the strides of `out`, or give it other ones.
+_LAYS_OUT = frozenset(
+    {"aten::avg_pool3d", "aten::cholesky_inverse", "aten::gelu", "aten::linear", "aten::narrow_copy"}
 )
 _ATOMS = frozenset(
     {
@@ -384,6 +388,7 @@ class Tracer(DispatchMode):
             for i, (target, meta) in enumerate(zip(targets, metas, strict=True)):
                 item = self.record("getitem", operator.getitem, (node, i), {}, node.meta["val"][i])
                 self._store(target, item, meta)
+            increment_version(targets)
             return None
         if type(targets) is not TraceTensor:
             targets = self.constant(targets)
@@ -458,6 +463,8 @@ class Tracer(DispatchMode):
         outs = [kwargs[name] for name in info.mutated]
         if not all(isinstance(out, torch.Tensor) for out in outs):
             raise UnsupportedError(f"{info.func} writes to a list of tensors")
+        if info.func._schema.name in _LAYS_OUT and not all(out.numel() and out.is_contiguous() for out in outs):
+            raise UnsupportedError(f"{info.func} does as it likes with the strides of out=")
         rest = {k: v for k, v in kwargs.items() if k not in info.mutated}
         pure = op_info.lookup(info.functional)
         metas = self.results(pure, args, rest)

@@ -1,4 +1,4 @@
-"""Writing new values into inputs that the program mutated, with eager's version counters."""
+"""Writing new values into inputs that the program mutated; version counters as in eager."""
 
 from __future__ import annotations
 
@@ -32,3 +32,9 @@ def write_back_many(tensors: list[torch.Tensor], values: list[torch.Tensor], bum
         versions = tuple(t._version + b for t, b in zip(tensors, bumps, strict=True))
         torch._foreach_copy_(tensors, values)
         set_version_counter(tuple(tensors), versions)
+
+
+def count_writes(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
+    """Fresh results get the version counters that eager's have."""
+    if not tensors[0].is_inference():
+        set_version_counter(tensors, versions)
