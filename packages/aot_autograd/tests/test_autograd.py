@@ -556,3 +556,17 @@ def test_gradient_that_is_the_tangent_goes_on_as_it_is(h):
         x, w = leaf(3), leaf(3, seed=1)
         grads = torch.autograd.grad(call(x, w)[0].sum(), [x, w])
         assert [g.stride() for g in grads] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: x.transpose(0, 1),
+        lambda x: x[..., ::2],
+        lambda x: x.permute(2, 0, 1),
+        lambda x: x[:, :1].transpose(0, 2),
+    ],
+)
+def test_dropout_draws_in_the_order_of_memory(h, layout):
+    """The mask of a tensor that is not contiguous is eager's, too."""
+    h.compare(lambda x: (F.dropout(layout(x), 0.3), layout(x) * 2), lambda: [leaf(4, 6, 8)])

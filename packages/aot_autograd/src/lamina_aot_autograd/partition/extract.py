@@ -156,8 +156,9 @@ def extract(
     nodes = list(joint.graph.nodes)
     ordered = [n for n in nodes if n in saved_set and n in needed]
     ordered.sort(key=lambda n: isinstance(n.meta.get("val"), torch.Tensor))  # symbolic ints first; the sort is stable
-    forward, values = _forward_graph(joint, nodes, forward_outputs, ordered, why)
-    backward, slots, recomputed = _backward_graph(joint, nodes, needed, saved_set, ordered, gradients, values)
+    packed = packed_strides([n for n in ordered if n not in forward_outputs], needed - saved_set)
+    forward, values = _forward_graph(joint, nodes, forward_outputs, ordered, why, packed)
+    backward, slots, recomputed = _backward_graph(joint, nodes, needed, saved_set, ordered, gradients, values, packed)
     own = sum(v.bytes for v in values if v.kind == "output")
     report = PartitionReport(policy, values, recomputed, own, eager_bytes, list(notes or ()))
     return Partition(forward, backward, values, list(joint.tangents), slots, report)
@@ -185,6 +186,53 @@ def complete_saved(joint: JointGraph, saved: set[fx.Node]) -> set[fx.Node]:
                     saved.update(users)
                 changed = True
     return saved
+
+
+# Operators, besides the pointwise ones, whose results have the same strides whether an operand has gaps or not.
+_BLIND_TO_GAPS = frozenset({"aten::_to_copy", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
+
+
+def packed_strides(saved: Iterable[fx.Node], backward: set[fx.Node]) -> dict[fx.Node, tuple]:
+    """Saved values with gaps between their elements (a part of a tensor that was written to in place) which the
+    backward takes as well without: their strides then."""
+    from ..functionalize import preserved_strides
+
+    found = {}
+    for node in saved:
+        val = node.meta.get("val")
+        if node.op == "placeholder" or not isinstance(val, torch.Tensor) or not val.shape:
+            continue
+        if any(type(n) is not int for n in (*val.shape, *val.stride())) or not _has_gaps(val):
+            continue
+        if all(_is_blind_to_gaps(user) for user in node.users if user in backward):
+            found[node] = preserved_strides(val)
+    return found
+
+
+def _has_gaps(val: Any) -> bool:
+    """True where a tensor reaches over more memory than its elements fill."""
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(val.shape, val.stride(), strict=True))
+    return bool(reach > val.numel() > 0)
+
+
+def _is_blind_to_gaps(user: fx.Node) -> bool:
+    target = user.target
+    if not isinstance(target, OpOverload) or user.kwargs.get("memory_format") is not None:
+        return False
+    return torch.Tag.pointwise in target.tags or target._schema.name in _BLIND_TO_GAPS
+
+
+def _with_strides(val: Any, strides: tuple) -> Any:
+    from ..trace.tensor import make_value
+
+    return make_value(val.shape, strides, val.dtype, val.device)
+
+
+def _packed_copy(graph: fx.Graph, node: fx.Node, strides: tuple) -> fx.Node:
+    copy = append_node(graph, f"{node.name}_packed", torch.ops.aten.clone.default, (node,), {})
+    copy.meta = {key: v for key, v in node.meta.items() if key != "recompute"}
+    copy.meta["val"] = _with_strides(node.meta["val"], strides)
+    return copy
 
 
 def note_saved_strides(parts: Partition, forward: Any) -> None:
@@ -220,7 +268,12 @@ def _constants_of(joint: JointGraph) -> torch.nn.Module:
 
 
 def _forward_graph(
-    joint: JointGraph, nodes: list[fx.Node], outputs: list[Any], saved: list[fx.Node], why: dict[fx.Node, str]
+    joint: JointGraph,
+    nodes: list[fx.Node],
+    outputs: list[Any],
+    saved: list[fx.Node],
+    why: dict[fx.Node, str],
+    packed: dict[fx.Node, tuple],
 ) -> tuple[fx.GraphModule, list[SavedValue]]:
     kept = [
         n
@@ -260,7 +313,7 @@ def _forward_graph(
         else:
             values.append(SavedValue("output", len(results), is_tensor, node.name, size, reason))
             descs.append(OutputDesc("saved_tensor" if is_tensor else "saved_symint", k, node.name))
-            results.append(env[node])
+            results.append(_packed_copy(graph, env[node], packed[node]) if node in packed else env[node])
     out_node = graph.output(tuple(results))
     out_node.meta["desc"] = descs
     register_names(graph)
@@ -275,12 +328,15 @@ def _backward_graph(
     saved: list[fx.Node],
     gradients: list[Any],
     values: list[SavedValue],
+    packed: dict[fx.Node, tuple],
 ) -> tuple[fx.GraphModule, list[int | None], list[str]]:
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     for k, node in enumerate(saved):
         env[node] = graph.placeholder(node.name)
         env[node].meta = {key: v for key, v in node.meta.items() if key not in ("desc", "recompute", STATE, PREVIOUS)}
+        if node in packed:
+            env[node].meta["val"] = _with_strides(node.meta["val"], packed[node])
         kind = "saved_tensor" if values[k].is_tensor else "saved_symint"
         env[node].meta["desc"] = InputDesc(kind, k, node.name)  # type: ignore[arg-type]
     for node in nodes:

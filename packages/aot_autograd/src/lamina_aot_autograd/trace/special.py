@@ -5,6 +5,7 @@ A handler may return NotImplemented to leave the call to the general path.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -244,6 +245,27 @@ def _detach(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     step = ViewStep(parent._v, func, (), {}, -1, tuple(parent.shape), parent.dtype, torch.is_grad_enabled())
     step.node, step.gen = tracer.read(parent), storage.gen
     return tracer._view_result(storage, step, parent, parent.storage_offset())
+
+
+@_special("bernoulli_.float")
+def _bernoulli_in_memory_order(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Written in place, draws fall in the order of memory (dropout of a transposed tensor); the functional operator
+    gives a contiguous result, drawn in the order of indices. So it draws for the dimensions as they lie in memory."""
+    target = args[0]
+    if type(target) is not TraceTensor or kwargs.get("generator") is not None:
+        return NotImplemented
+    if any(type(n) is not int for n in (*target.shape, *target.stride())) or target.is_contiguous():
+        return NotImplemented
+    from ..functionalize import preserved_strides
+
+    strides = preserved_strides(target)
+    order = sorted(range(len(strides)), key=lambda d: -strides[d] if target.shape[d] != 1 else -math.inf)
+    back = [order.index(d) for d in range(len(order))]
+    with tracer:
+        drawn = aten.permute.default(aten.bernoulli.p(aten.permute.default(target, order), *args[1:], **kwargs), back)
+    meta = (tuple(target.shape), drawn.stride(), target.dtype, target.device)
+    tracer.store(target, tracer.read(drawn), meta)
+    return target
 
 
 @_special("_foreach_copy_.default")
