@@ -13,6 +13,8 @@ from torch.autograd import forward_ad
 
 # Attributes and methods of a tensor subclass are read without its __torch_function__.
 plain_tensor_access = torch._C.DisableTorchFunctionSubclass
+# A copy of a fake has been written to as often as the one it is a copy of.
+set_version_counter = torch._C._autograd._unsafe_set_version_counter
 # Names of the dicts of hooks that nn.Module.__call__ looks at.
 MODULE_HOOK_DICTS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -399,3 +401,21 @@ def make_wrapper(cls: Any, shape: Any, stride: Any, **options: Any) -> Any:
             options["storage_size"] = 0
             break
     return torch.Tensor._make_wrapper_subclass(cls, shape, strides=stride, **options)
+
+
+def append_node(graph: Any, name: str, op: str, target: Any, args: Any, kwargs: Any) -> Any:
+    """Append a call to a graph by the short path (3 us; `Graph.create_node` takes 34). ``name`` is a proposal."""
+    namespace = graph._graph_namespace
+    used = namespace._used_names
+    while name in used:
+        name += "_"
+    node = torch.fx.Node(graph, name, op, target, args, kwargs)
+    graph._root.prepend(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    namespace._obj_to_name[node] = name
+    if isinstance(used, set):
+        used.add(name)
+    else:
+        used[name] = None
+    return node

@@ -23,6 +23,7 @@ class OutputGraph:
 
     def __init__(self, decisions: dict[Any, Any], config: Any, frame_state: Any = None):
         from .side_effects import SideEffects
+        from .stamps import Stamps
         from .variables.builder import Builder
 
         self.decisions = decisions
@@ -73,6 +74,9 @@ class OutputGraph:
         self.overrides_off = 0
         self.function_modes: list[Any] = []
         self.initial_grad_mode = torch.is_grad_enabled()
+        #: the frame's state before its first instruction; set by the translation
+        self.scope: Any = None
+        self.stamps = Stamps(self)
 
     # -- guards -------------------------------------------------------------------------------------------------
 
@@ -168,6 +172,7 @@ class OutputGraph:
         for fake in self._tracked:
             fake.vt = None
         self._tracked.clear()
+        self.stamps.forget()
 
     def input_node(self, vt: Any) -> torch.fx.Node:
         """The placeholder of an outside tensor or number, made on first use."""

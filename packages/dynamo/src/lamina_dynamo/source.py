@@ -64,6 +64,10 @@ class Scope(NamedTuple):
     free_names: tuple[str, ...] = ()
 
 
+#: class of sources -> the slots that say what its step is
+_OWN_SLOTS: dict[type, tuple[str, ...]] = {}
+
+
 class Source:
     """A path to a value. ``fields`` are what the path step is made of; equality and hash follow from them."""
 
@@ -95,15 +99,25 @@ class Source:
 
     def with_base(self, base: Source) -> Source:
         """The same step on another path. Its name stays: both paths lead to one object."""
-        clone = object.__new__(type(self))
-        for klass in type(self).__mro__:
-            for slot in getattr(klass, "__slots__", ()):
-                if hasattr(self, slot):
-                    setattr(clone, slot, getattr(self, slot))
-        clone.base = base
-        clone._key = (self._key[0], base, *self._key[2:])
-        clone._hash = hash(clone._key)
+        clone = self.on_base(base)
         clone._name = self.name
+        return clone
+
+    def on_base(self, base: Source) -> Source:
+        """The same step on the path to another object."""
+        cls = type(self)
+        clone = object.__new__(cls)
+        own = _OWN_SLOTS.get(cls)
+        if own is None:
+            slots = [slot for klass in cls.__mro__ for slot in getattr(klass, "__slots__", ())]
+            own = _OWN_SLOTS[cls] = tuple(slot for slot in slots if slot not in Source.__slots__)
+        for slot in own:
+            setattr(clone, slot, getattr(self, slot))
+        clone.base = base
+        key = self._key
+        clone._key = key = (cls, base, key[2], key[3])
+        clone._hash = hash(key)
+        clone._name = None
         return clone
 
     def root(self) -> Source:

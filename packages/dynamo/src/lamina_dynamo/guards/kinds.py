@@ -29,6 +29,7 @@ from ..source import Scope, Source, class_attribute
 __all__ = ["KINDS", "Guard", "Kind", "ShapeExpr", "TensorExpect", "check_guard", "Values", "evaluate_source"]
 
 _MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
+MISSING = _MISSING  #: what a source evaluates to whose access fails
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -32,7 +32,7 @@ from ..resume import (
     resume_info,
     stub_depth,
 )
-from ..source import CellContentsSource, ClosureSource, LocalSource, Source
+from ..source import CellContentsSource, ClosureSource, LocalSource, Scope, Source
 from ..variables.user_object import real_instance_dict
 from .base import RestartTranslation, StopTranslation, Translator
 from .opcodes import Opcodes
@@ -180,6 +180,9 @@ class Translation:
         root = Opcodes(output, None, self.code, {}, self.f_globals, self.f_builtins, ())
         root.handled_exception = None
         output.current_tx = root
+        output.scope = Scope(
+            self.f_locals, self.f_globals, self.f_builtins, tuple(self.closure or ()), self.code.co_freevars
+        )
         output.guard(None, "GLOBAL_STATE")
         code = self.code
         cells = dict(zip(code.co_freevars, self.closure))

@@ -29,11 +29,14 @@ class ConstantKey:
 
 
 class IdentityKey:
-    """Key of an object whose type compares by identity."""
+    """Key of an object whose type compares by identity. ``made`` counts them: what is looked up by identity is known of
+    one object only."""
 
     __slots__ = ("vt",)
+    made = 0
 
     def __init__(self, vt: VariableTracker):
+        IdentityKey.made += 1
         self.vt = vt
 
     def __hash__(self) -> int:

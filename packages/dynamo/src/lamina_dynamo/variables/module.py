@@ -138,20 +138,34 @@ class ModuleVariable(UserObjectVariable):
             stack[key] = (key, self.cls)
             output._module_stack_copy = None
         try:
-            if self.has_hooks(tx) or "forward" in self.value.__dict__ or "_compiled_call_impl" in self.attrs:
-                return tx.call(self.get_attr(tx, "_call_impl"), args, kwargs)
-            forward = find_in_mro(tx, self.cls, "forward", None)
-            if forward is None or not isinstance(forward.real, types.FunctionType):
-                return tx.call(self.get_attr(tx, "_call_impl"), args, kwargs)
-            self.guard_forward(tx)
-            fn = forward_function(tx, self, forward)
-            tx.direct_call = direct
-            return fn.call_function(tx, [self, *args], kwargs)
+            if self.source is None:
+                return self._follow(tx, direct, args, kwargs)
+            stamped = output.stamps.stamp(tx, self, args, kwargs)
+            if stamped is not None:
+                return stamped
+            begun = output.stamps.begin(tx, self, args, kwargs)
+            result = self._follow(tx, direct, args, kwargs)
+            if begun is not None:
+                output.stamps.end(begun, result)
+            return result
         finally:
             tx.direct_call = False
             if not had:
                 stack.pop(key, None)
                 output._module_stack_copy = None
+
+    def _follow(
+        self, tx: Any, direct: bool, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if self.has_hooks(tx) or "forward" in self.value.__dict__ or "_compiled_call_impl" in self.attrs:
+            return tx.call(self.get_attr(tx, "_call_impl"), args, kwargs)
+        forward = find_in_mro(tx, self.cls, "forward", None)
+        if forward is None or not isinstance(forward.real, types.FunctionType):
+            return tx.call(self.get_attr(tx, "_call_impl"), args, kwargs)
+        self.guard_forward(tx)
+        fn = forward_function(tx, self, forward)
+        tx.direct_call = direct
+        return fn.call_function(tx, [self, *args], kwargs)
 
     def guard_forward(self, tx: Any) -> None:
         if self.source is not None:

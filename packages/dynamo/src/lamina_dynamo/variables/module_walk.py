@@ -14,6 +14,7 @@ import torch
 
 from ..translator.base import RestartTranslation
 from .base import VariableTracker
+from .keys import IdentityKey
 
 NAMED_MODULES = torch.nn.Module.named_modules
 MODULES = torch.nn.Module.modules
@@ -49,7 +50,9 @@ def _list(tx: Any, module: VariableTracker, prefix: str, seen: set[Any], found: 
     method = module.get_attr(tx, "named_modules").realize()
     if not isinstance(method, BoundMethodVariable) or getattr(method.fn_vt.realize(), "fn", None) is not NAMED_MODULES:
         return False
+    made = IdentityKey.made
     key = module.hash_key(tx)
+    IdentityKey.made = made  # only tells the modules below this one from each other
     if key in seen:
         return True
     seen.add(key)
