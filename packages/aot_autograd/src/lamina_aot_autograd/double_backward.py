@@ -200,7 +200,7 @@ class DoubleBackward:
             if position in earlier:
                 inputs[position] = earlier[position]
                 continue
-            tensor = ref()
+            tensor = ref if isinstance(ref, torch.Tensor) else ref()
             if tensor is None:
                 raise self._refuse(f"input {position} is gone")
             if tensor._version != version and position not in self.mutated:

@@ -152,6 +152,9 @@ def _build_call(
             kept.append(f"base_{number}")
         source.add(1, f"feed = ({', '.join(kept)},)")
         feed = "feed"
+    if kind == "training" and meta.grad_enabled and is_trivial(meta, groups):
+        source.add(1, "return inner(*args)")
+        return source.build("call")
     if kind == "training" and not meta.grad_enabled:
         # grad mode is switched on inside the program; the Function decides per output what carries gradient
         source.add(1, "torch._C._set_grad_enabled(True)")
@@ -296,11 +299,6 @@ class _Backward:
             return self.gm.forward(*args)
 
 
-def _strong(value: Any) -> Callable[[], Any]:
-    """In the place of a weak reference."""
-    return lambda: value
-
-
 def make_function(
     joint: JointGraph,
     parts: Partition,
@@ -318,7 +316,7 @@ def make_function(
     backward = _Backward(parts.backward, backward_compiler)
     source = _Source()
     names = source.names
-    names.update(fw=call, weak=weakref.ref, strong=_strong, Function=torch.autograd.Function)
+    names.update(fw=call, weak=weakref.ref, Function=torch.autograd.Function)
     names.update(set_grad_mode=torch._C._set_grad_enabled)
     _forward_source(source, joint, parts)
     _backward_source(source, joint, parts, backward)
@@ -358,7 +356,8 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
         return f"{'args' if value.kind == 'input' else 'outs'}[{value.position}]"
 
     if tensors:
-        source.add(1, f"ctx.save_for_backward({', '.join(place(v) for v in tensors)})")
+        # what `save_for_backward` does, without its Python call
+        source.add(1, f"ctx.to_save = ({', '.join(place(v) for v in tensors)},)")
     if sizes:
         source.add(1, f"ctx.sizes = ({', '.join(place(v) for v in sizes)},)")
     saved_inputs = {v.position for v in tensors if v.kind == "input"}
@@ -367,7 +366,7 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     written = Written(joint, parts)
     if loose:
         held = set(loose) if meta.keeps_inputs else inputs_to_hold(joint, parts, written.left)
-        refs = (f"({'strong' if i in held else 'weak'}(args[{i}]), args[{i}]._version)" for i in loose)
+        refs = (f"({f'args[{i}]' if i in held else f'weak(args[{i}])'}, args[{i}]._version)" for i in loose)
         source.add(1, f"ctx.loose = ({', '.join(refs)},)")
     earlier = [f"{i}: copy_of(args[{i}])" for i in written.copied if i in loose]
     earlier += [f"{i}: place_of(args[{i}])" for i in written.places if i in loose]
@@ -381,7 +380,7 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     floats = ", ".join(f"outs[{k}]" for k in plain if _is_tensor_output(joint, k))
     if floats:
         source.add(1, f"ctx.mark_non_differentiable({floats})")
-    source.add(1, "ctx.set_materialize_grads(False)")
+    source.add(1, "ctx.materialize_grads = False")
     varying = [k for k, val in zip(parts.tangents, _tangent_values(joint), strict=True) if _is_symbolic(val)]
     if varying:
         source.add(1, f"ctx.tangent_sizes = {{{', '.join(f'{k}: outs[{k}].shape' for k in varying)}}}")
@@ -418,6 +417,9 @@ def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
 
         def zeros() -> torch.Tensor:
             return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+
+        if meta_val.is_contiguous() and all(n > 1 for n in shape):
+            return zeros, stride, torch.Tensor.contiguous  # exactly these strides, in one call
 
         def restride(grad: torch.Tensor) -> torch.Tensor:
             if len(shape) != grad.dim():
@@ -482,6 +484,17 @@ class _MissingTangents:
         raise AotError("a backward graph without an output node")
 
 
+def _gradients(slots: Sequence[int | None], passed: dict[int, str], parts: Partition) -> list[str]:
+    """What a backward returns, as expressions of the backward graph's results `outs`. `passed`: results that are what
+    came in; they go on as they are, as in eager."""
+    count = len(parts.backward.graph.output_node().args[0])
+    used = [slot for slot in slots if slot is not None]
+    first = next((i for i, slot in enumerate(slots) if slot is not None), 0)
+    if not passed and used == list(range(count)) == list(slots[first : first + count]):  # in a row, as they come
+        return [*["None"] * first, "*outs", *["None"] * (len(slots) - first - count)]
+    return ["None" if slot is None else passed.get(slot, f"outs[{slot}]") for slot in slots]
+
+
 def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backward: _Backward) -> None:
     meta = joint.metadata
     names = source.names
@@ -498,12 +511,14 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         DisableAutocast=DisableAutocast,
     )
     sizes = any(not v.is_tensor for v in parts.saved)
-    source.add(0, "def backward(ctx, *grads):")
+    single = meta.num_forward_outputs == 1 and list(parts.tangents) == [0]
+    source.add(0, f"def backward(ctx, {'grad' if single else '*grads'}):")
     source.add(1, "saved = ctx.saved_tensors")
     source.add(1, "if is_grad_enabled():")
-    source.add(2, "return double(ctx, saved, grads)")
+    source.add(2, f"return double(ctx, saved, {'(grad,)' if single else 'grads'})")
     names["is_legacy_batched"] = is_legacy_batched
-    legacy = [f"grads[{p}] is not None and is_legacy_batched(grads[{p}])" for p in parts.tangents]
+    given = {p: "grad" if single else f"grads[{p}]" for p in parts.tangents}
+    legacy = [f"{g} is not None and is_legacy_batched({g})" for g in given.values()]
     source.add(1, f"batched = {' or '.join(['interpreter_stack() is not None', *legacy])}")
     tangents = []
     several = len(parts.tangents) > 1
@@ -513,7 +528,7 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     for k, (position, val) in enumerate(zip(parts.tangents, _tangent_values(joint), strict=True)):
         zeros, stride, restride = _tangent_fixers(val)
         names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride
-        source.add(1, f"g{k} = grads[{position}]")
+        source.add(1, f"g{k} = {given[position]}")
         source.add(1, f"if g{k} is None:")
         source.add(2, f"g{k} = zeros_{k}({f'ctx.tangent_sizes[{position}]' if _is_symbolic(val) else ''})")
         if several:
@@ -542,13 +557,9 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     else:
         source.add(2, f"outs = bw({arguments})")
     by_position = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
-    given = _given_tangents(parts)
-    results = []
-    for i in range(meta.num_forward_inputs):
-        slot = by_position.get(i)
-        # a gradient that is what came in goes on as it is, as in eager
-        results.append("None" if slot is None else f"grads[{given[slot]}]" if slot in given else f"outs[{slot}]")
+    slots = [by_position.get(i) for i in range(meta.num_forward_inputs)]
     if several:
         source.add(1, "if missing:")
         source.add(2, "outs = without_missing(missing, outs)")
-    source.add(1, f"return ({', '.join(results)}{',' if results else ''})")
+    passed = {slot: given[position] for slot, position in _given_tangents(parts).items()}
+    source.add(1, f"return ({', '.join(_gradients(slots, passed, parts))},)")
