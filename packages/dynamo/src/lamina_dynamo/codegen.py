@@ -13,9 +13,19 @@ from typing import Any
 
 from .bytecode import Instruction
 from .bytecode import versions as v
+from .failed_graph import ERROR, emit_handler
 from .graph_break import GraphBreak
 from .guards.build import arg_names_of
-from .source import LocalSource, Source, TensorMetaSource
+from .source import (
+    BuiltinSource,
+    GlobalSource,
+    GlobalsSource,
+    LocalSource,
+    ModuleSource,
+    SelfDictSource,
+    Source,
+    TensorMetaSource,
+)
 from .variables.base import VariableTracker
 
 GIVEN = "__lamina_given"
@@ -41,6 +51,9 @@ class Codegen:
         self.output_nodes: list[Any] = []
         self.overwritten: set[str] = set()
         self.given: tuple[Source, ...] = ()
+        self.handler: list[Instruction] = []
+        #: containers whose changes are written: the builtin part of an object is reached by two ways
+        self.replayed: set[VariableTracker] = set()
         self._busy: set[int] = set()
         self._unique = 0
 
@@ -214,6 +227,8 @@ class Codegen:
             return
         name = self.sources.get(source)
         if name is None:
+            if type(source) is BuiltinSource or type(source) is GlobalSource:
+                self.guard_presence(source)
             if self.out is self.loads:
                 source.reconstruct(self)
                 name = self.new_temp("s")
@@ -232,6 +247,15 @@ class Codegen:
 
     source = push_source
 
+    def guard_presence(self, source: BuiltinSource | GlobalSource) -> None:
+        """A name that is only passed on has no other guard, and the program may handle its absence."""
+        if type(source) is BuiltinSource:
+            table: Source | None = SelfDictSource(ModuleSource("builtins"))
+            name = source.builtin_name
+        else:
+            table, name = source.base or GlobalsSource(), source.global_name
+        self.output.guard(table, "DICT_CONTAINS", name)
+
     def graph_output(self, node: Any) -> None:
         """Push the value of a graph node."""
         self.output.check_node(node)
@@ -243,10 +267,12 @@ class Codegen:
 
     # -- putting the parts together -------------------------------------------------------------------------------
 
-    def graph_call(self, fn: Any, inputs: list[tuple[Any, Any, Any]]) -> list[Instruction]:
-        """The loads, the call of the compiled graph, its outputs into their temporaries."""
+    def graph_call(self, fn: Any, inputs: list[tuple[Any, Any, Any]], region: Any = None) -> list[Instruction]:
+        """The loads, the call of the compiled graph, its outputs into their temporaries. ``region``: what is run if
+        the graph raises; its code is left in ``handler``."""
         previous, self.out = self.out, self.loads
         if fn is not None:
+            start = len(self.loads)
             self.push_function(fn)
             sources = [source for _, _, source in inputs]
             if self.can_be_given(sources):
@@ -258,6 +284,9 @@ class Codegen:
                 for source in sources:
                     self.push_source(source)
                 self.call_function(len(inputs))
+            if region is not None:
+                self.handler = emit_handler(self, region, self.loads[start:])
+                self.temps.append(ERROR)
             n = len(self.output_nodes)
             if n:
                 self.emit("UNPACK_SEQUENCE", arg=n)
@@ -267,6 +296,10 @@ class Codegen:
                 self.emit("POP_TOP")
         self.out = previous
         return drop_unused_temps(self.loads + self.body)
+
+    def handler_depth(self) -> int:
+        """Stack that the handler needs: the interpreter pushes the exception, ``PUSH_EXC_INFO`` the one before."""
+        return straight_line_depth(self.handler) + 3 if self.handler else 0
 
     def can_be_given(self, sources: list[Source]) -> bool:
         """Whether the guard program, which walks to each of these values anyway, hands them over, in place of bytecode

@@ -122,6 +122,7 @@ class FakeMode(TorchDispatchMode):
 class _OpInfo:
     __slots__ = (
         "mutates", "written", "random", "impure", "rule", "scalar", "dynamic", "unsupported", "takes_tensors", "view",
+        "fallible",
     )  # fmt: skip
 
     def __init__(self, func: Any):
@@ -133,6 +134,8 @@ class _OpInfo:
         self.scalar = func in _SCALAR_OPS
         self.dynamic = torch.Tag.dynamic_output_shape in func.tags
         self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
+        name = schema.name.split("::")[1]
+        self.fallible = name in FALLIBLE or name.startswith(("linalg_", "_linalg_")) or not _is_torchs(schema.name)
         self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
         self.rule = rules().get(func)
         aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
@@ -151,6 +154,10 @@ class _OpInfo:
                             break
                 found.append(at)
             self.written = found
+
+
+def _is_torchs(name: str) -> bool:
+    return name.startswith(("aten::", "prims::", "prim::", "quantized::"))
 
 
 _rules: dict[Any, Any] | None = None
@@ -178,6 +185,17 @@ def rules() -> dict[Any, Any]:
 _aten = torch.ops.aten
 _SCALAR_OPS = {_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default, _aten.equal.default}
 _ITEM = {_aten._local_scalar_dense.default, _aten.item.default}
+FALLIBLE = frozenset(
+    "index index_put index_put_ _unsafe_index _index_put_impl_ gather scatter scatter_ scatter_add scatter_add_ "
+    "scatter_reduce scatter_reduce_ index_select index_add index_add_ index_copy index_copy_ index_fill index_fill_ "
+    "index_reduce index_reduce_ take put put_ embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only "
+    "nll_loss cross_entropy cross_entropy_loss embedding_bag "
+    "nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward one_hot bincount "
+    "multinomial normal normal_ bernoulli bernoulli_ poisson binomial _assert_async _assert_scalar repeat_interleave "
+    "cholesky inverse lu_unpack geqrf ormqr triangular_solve lstsq _linalg_svd histc histogram bucketize max_unpool2d "
+    "max_unpool3d masked_scatter masked_scatter_ _local_scalar_dense".split()
+)
+"""Operators that look at values and may refuse them, besides those of linear algebra."""
 _UNSUPPORTED = {_aten.resize_.default, _aten.set_.source_Tensor, _aten.set_.source_Storage, _aten.set_.default}
 _infos: dict[Any, _OpInfo] = {}
 _seen: dict[Any, Any] = {}
@@ -185,9 +203,12 @@ _SEEN_LIMIT = 20_000
 
 
 class Effects:
-    """What the ops since the last reset did besides computing: ``impure`` is set by writes and by random numbers."""
+    """What the ops since the last reset did besides computing: ``impure`` is set by writes and by random numbers,
+    ``random`` by these, ``fallible`` where the values of tensors decide whether the op raises."""
 
     impure = False
+    random = False
+    fallible = False
     # Values and sizes that only the run knows become symbols instead of raising DataDependent.
     unbacked = False
     # Known scalars whose value was read as a Python number since the last reset.
@@ -242,6 +263,10 @@ def dispatch(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         info = _infos[func] = _OpInfo(func)
     if info.mutates or info.random:
         Effects.impure = True
+        if info.random:
+            Effects.random = True
+    if info.fallible:
+        Effects.fallible = True
     if info.unsupported:
         if func is _aten.detach_.default and not args[0].requires_grad:
             return args[0]  # torch.tensor(...) in inference mode

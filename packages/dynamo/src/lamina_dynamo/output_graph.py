@@ -15,6 +15,9 @@ from .source import AttrSource, ConstantSource, ModuleSource, SelfDictSource
 from .variables.base import VariableTracker
 from .variables.constant import CONSTANT_TYPES
 
+# Nobody gives these modules names of builtins later.
+_SETTLED = ("torch", "lamina", "transformers", "timm", "collections", "contextlib", "functools", "enum", "numpy")
+
 _QUIET_RESULTS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 
 
@@ -69,6 +72,11 @@ class OutputGraph:
         fakes.use_shape_env(None)
         self.context_stack: list[Any] = []
         self.sets_state = False
+        #: Does the graph draw random numbers? Are there ops in it that may refuse values, and is one of them inside a
+        #: block of the program that would notice?
+        self.draws = False
+        self.fallible = False
+        self.protected = False
         #: Does anything that the program has met take part in __torch_function__? Then calls ask `torch_function`.
         self.overrides = False
         self.overrides_off = 0
@@ -133,7 +141,8 @@ class OutputGraph:
         if key in self.builtin_names:
             return
         self.builtin_names.add(key)
-        if tx.f_globals is tx.root.f_globals:
+        module = tx.f_globals.get("__name__")
+        if tx.f_globals is tx.root.f_globals or not (isinstance(module, str) and module.startswith(_SETTLED)):
             self.guard(tx.globals_dict_source(), "DICT_NOT_CONTAINS", name)
 
     # -- inputs -------------------------------------------------------------------------------------------------
@@ -244,7 +253,23 @@ class OutputGraph:
             meta["nn_module_stack"] = stack
         if impure:
             meta["impure"] = True
+        if fakes.Effects.random:
+            self.draws = True
+        fallible = fakes.Effects.fallible or _name(target) in fakes.FALLIBLE
+        if fallible or not self.protected:
+            self.note_handlers(node, fallible)
         return self.wrap_result(node, result)
+
+    def note_handlers(self, node: torch.fx.Node, fallible: bool) -> None:
+        """A ``fallible`` node may refuse the values that it gets: where the program has a handler it must be run even
+        for a result that nobody uses."""
+        from .failed_graph import has_handler
+
+        self.fallible = self.fallible or fallible
+        if has_handler(self.current_tx):
+            self.protected = True
+            if fallible and node.graph is self.root_graph:
+                node.meta["protected"] = True
 
     def check_node(self, node: torch.fx.Node) -> torch.fx.Node:
         """``node``, unless it belongs to a body that is closed: then that body cannot be a graph of its own."""
@@ -263,7 +288,7 @@ class OutputGraph:
             real_args = [_plain_float(a) for a in real_args]
             real_kwargs = {k: _plain_float(a) for k, a in real_kwargs.items()}
         effects = fakes.Effects
-        effects.impure = False
+        effects.impure = effects.random = effects.fallible = False
         if effects.read:
             effects.read.clear()
         try:
@@ -408,6 +433,8 @@ class OutputGraph:
         if (
             self.frame_state is None
             or type(value) not in (int, float)
+            or type(value) is float
+            and not value  # symbols do not tell 0.0 from -0.0
             or not self.frame_state.is_symbolic_number(source, value)
         ):
             return None
@@ -437,7 +464,7 @@ class OutputGraph:
         for node in reversed(graph.nodes):
             if node.users or node.op == "output" or node.op == "placeholder":
                 continue
-            if "impure" in node.meta:
+            if "impure" in node.meta or "protected" in node.meta:
                 continue
             graph.erase_node(node)
         kept = []

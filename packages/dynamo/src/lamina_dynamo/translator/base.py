@@ -239,6 +239,10 @@ class Translator:
             prefix = self._trace_prefix = self.parent.stack_trace() if self.parent is not None else ""
         return prefix + line_of(self.f_code, self.current_instruction.line)
 
+    def is_protected(self) -> bool:
+        """Is the current instruction inside a ``try`` or ``with`` block of the program?"""
+        return self.current_instruction.exc is not None
+
     # -- what variable trackers ask for ---------------------------------------------------------------------------
 
     def wrap(self, value: Any, source: Any = None) -> VariableTracker:

@@ -10,13 +10,13 @@ import builtins
 import operator
 import sys
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
 from ..resume import HandlerState
-from ..source import BuiltinSource, GlobalSource, ModuleSource
+from ..source import BuiltinSource, GlobalSource, ModuleSource, SelfDictSource
 from ..variables import operators
 from ..variables.base import VariableTracker
 from ..variables.container import ListVariable, SliceVariable, TupleVariable
@@ -232,6 +232,7 @@ class Opcodes(Calls, Translator):
         table = self.f_builtins
         if name not in table:
             self.output.guard(self.globals_dict_source(), "DICT_NOT_CONTAINS", name)
+            self.output.guard(SelfDictSource(ModuleSource("builtins")), "DICT_NOT_CONTAINS", name)
             self.raise_name_error(name)
         value = table[name]
         standard = vars(builtins).get(name)
@@ -823,7 +824,7 @@ class Opcodes(Calls, Translator):
         try:
             module = __import__(name, self.f_globals, None, names, level.as_python_constant())
         except ImportError as e:
-            self.raise_exception(type(e), *e.args)
+            self.raise_import_error(type(e), *e.args, name=e.name, path=e.path)
         # the name that a module gives itself may be that of another one (`_io` says "io")
         known_as = next((n for n in (module.__name__, name) if sys.modules.get(n) is module), None)
         self.stack.append(self.wrap(module, None if known_as is None else ModuleSource(known_as)))
@@ -838,8 +839,16 @@ class Opcodes(Calls, Translator):
             package = module.get_attr(self, "__name__").as_python_constant()
             full = f"{package}.{inst.argval}"
             if full not in sys.modules:
-                self.raise_exception(ImportError, f"cannot import name {inst.argval!r} from {package!r}")
+                path = getattr(sys.modules.get(package), "__file__", None)
+                where = path or "unknown location"
+                text = f"cannot import name {inst.argval!r} from {package!r} ({where})"
+                self.raise_import_error(ImportError, text, name=package, path=path)
             self.stack.append(self.wrap(sys.modules[full], ModuleSource(full)))
+
+    def raise_import_error(self, kind: type[ImportError], *args: Any, name: Any, path: Any) -> NoReturn:
+        exc = make_exception(self, kind, [constant(a) for a in args])
+        exc.fields.update(name=constant(name), path=constant(path))
+        raise ObservedException(exc)
 
     def IMPORT_STAR(self, inst: Instruction) -> Any:
         raise GraphBreak("import", statement="import *")

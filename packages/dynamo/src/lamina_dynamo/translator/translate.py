@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import sys
 from types import CodeType
 from typing import Any
 
 import torch
 
-from .. import _torch as private
 from ..bytecode import Instruction, assemble, copy_instructions, decode
 from ..bytecode import versions as v
 from ..codegen import Codegen, straight_line_depth
 from ..errors import BackendCompilerFailed
+from ..failed_graph import Region, is_repeatable, watched, written_inputs
 from ..graph_break import GraphBreak
 from ..output_graph import OutputGraph
 from ..parked import push_slot
@@ -241,9 +242,9 @@ class Translation:
         prologue = self.prologue()
         new = assemble(
             self.code,
-            prologue + region,
+            prologue + region + cg.handler,
             varnames=cg.varnames(),
-            stacksize=straight_line_depth(region) + 4,
+            stacksize=max(straight_line_depth(region), cg.handler_depth()) + 4,
         )
         return TranslationResult(
             new,
@@ -304,9 +305,10 @@ class Translation:
             body.insert(0, Instruction(v.UNCONDITIONAL_JUMP, target=start))
         new = assemble(
             self.code,
-            self.prologue() + region + body,
+            self.prologue() + region + body + cg.handler,
             varnames=cg.varnames(*temps),
-            stacksize=straight_line_depth(region) + stub_depth(self.code) + len(exits[0].slots) + 4,
+            stacksize=max(straight_line_depth(region) + stub_depth(self.code) + len(exits[0].slots), cg.handler_depth())
+            + 4,
         )
         self.skip_codes([c for c in codes if c is not None])
         self.breaks.append(record)
@@ -401,8 +403,12 @@ class Translation:
 
     def compile(self, output: OutputGraph, cg: Codegen) -> tuple[list[Any], list[Any], list[Instruction]]:
         """Hand the graph to the backend; the instructions of the region."""
-        if not cg.output_nodes and not output.has_effects():
+        if not cg.output_nodes and not output.has_effects() and not output.protected:
             return [], [], cg.graph_call(None, [])
+        for node in output.root_graph.nodes:
+            if "protected" in node.meta and (result := unused_result(node)) is not None:
+                cg.graph_output(result)
+                cg.pop()
         gm = output.module(cg.output_nodes)
         inputs = [real for _, real, _ in output.inputs]
         try:
@@ -417,9 +423,29 @@ class Translation:
             )
         while (inner := getattr(fn, "unboxed", None)) is not None:  # down to what has nothing to add any more
             fn = inner
-        if output.sets_state:
-            fn = state_restoring(fn)
-        return [gm], [fn], cg.graph_call(disabled(fn), output.inputs)
+        region = None
+        written = written_inputs(output)
+        decides = output.protected or not output.side_effects.is_empty()
+        if v.PY311 and written is not None and is_repeatable(gm.graph):
+            keeps = output.fallible and decides
+            if keeps or not output.draws and not written:
+                region = Region(self.code, self.f_globals, decides)
+            if not keeps:
+                written = []
+        if output.sets_state or region is not None and region.decides and (output.draws or written):
+            draws = output.draws and region is not None
+            fn = watched(fn, sets_state=output.sets_state, draws=draws, written=written or [])
+        return [gm], [fn], cg.graph_call(disabled(fn), output.inputs, region)
+
+
+def unused_result(node: torch.fx.Node) -> torch.fx.Node | None:
+    """A tensor among what ``node`` gives, if nothing uses any of it."""
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        return None if node.users else node
+    parts = [n for n in node.users if n.target is operator.getitem]
+    if len(parts) < len(node.users) or any(n.users for n in parts):
+        return None
+    return next((n for n in parts if isinstance(n.meta.get("val"), torch.Tensor)), None)
 
 
 def _passes_on(tx: Translator) -> bool:
@@ -436,25 +462,6 @@ def _eager_at_work() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def state_restoring(fn: Any) -> Any:
-    """``fn``, whose graph sets torch state: if it raises in the middle, the state is put back as the blocks it left
-    would have."""
-
-    def run(*args: Any) -> Any:
-        grad = torch.is_grad_enabled()
-        before = private.autocast_state()
-        inference = private.open_inference_modes()
-        try:
-            return fn(*args)
-        except BaseException:
-            private.leave_inference_modes(inference)
-            private.set_grad_enabled(grad)
-            private.restore_autocast_state(before)
-            raise
-
-    return run
 
 
 def disabled(fn: Any) -> Any:

@@ -181,12 +181,16 @@ class VariableTracker:
         return self.call_special(tx, "__len__", [], "object of type '{type}' has no len()")
 
     def iterate(self, tx: Any) -> VariableTracker:
-        from .attributes import lookup_special
+        from .attributes import find_in_mro, lookup_special
         from .iterators import SequenceIterator
 
         method = lookup_special(tx, self, "__iter__")
         if method is not None:
-            return method.call_function(tx, [], {})
+            result = method.call_function(tx, [], {}).realize()
+            if find_in_mro(tx, result.python_type(), "__next__") is None:
+                kind = result.python_type().__name__
+                tx.raise_exception(TypeError, f"iter() returned non-iterator of type '{kind}'")
+            return result
         if lookup_special(tx, self, "__getitem__") is not None:
             return SequenceIterator(self)
         tx.raise_exception(TypeError, f"'{self.python_type().__name__}' object is not iterable")

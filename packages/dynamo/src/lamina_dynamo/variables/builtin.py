@@ -517,7 +517,10 @@ def _hash(tx: Any, obj: VariableTracker) -> VariableTracker:
     found = find_in_type(tx, obj, "__hash__")
     if found is not None and (found.vt is not None or isinstance(found.real, types.FunctionType)):
         if not found.is_none:
-            return tx.const(_as_hash(obj.call_special(tx, "__hash__", []).realize().as_python_constant()))
+            result = obj.call_special(tx, "__hash__", []).realize()
+            if not issubclass(result.python_type(), int):
+                tx.raise_exception(TypeError, "__hash__ method should return an integer")
+            return tx.const(_as_hash(result.as_python_constant()))
     return hash_value(tx, obj)
 
 
@@ -820,6 +823,11 @@ def _complex(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> Vari
             method = lookup_special(tx, plain[0], name)
             if method is not None:
                 plain = [method.call_function(tx, [], {}).realize()]
+                wanted = {"__complex__": complex, "__float__": float, "__index__": int}[name]
+                if not issubclass(plain[0].python_type(), wanted):
+                    kind = plain[0].python_type().__name__
+                    start = args[0].python_type().__name__ + "." if name == "__float__" else ""
+                    tx.raise_exception(TypeError, f"{start}{name} returned non-{wanted.__name__} (type {kind})")
                 break
     return fold(tx, complex, plain, {k: v.realize() for k, v in kwargs.items()})
 

@@ -121,6 +121,8 @@ class SequenceVariable(VariableTracker):
             return compare_sequences(tx, op, self, other)
         if op is operator.add and not reflected:
             if isinstance(other, SequenceVariable) and other.family is self.family:
+                if isinstance(other, SizeVariable) and hasattr(torch.Size, "__radd__"):
+                    return other.make(self.items + other.items)
                 return self.make(self.items + other.items)
             return NotImplemented
         if op is operator.mul:
@@ -319,12 +321,16 @@ def wrap_size(tx: Any, value: Any, source: Any) -> VariableTracker:
 
 
 class ListVariable(SequenceVariable):
-    """A list; `items` is mutated in place."""
+    """A list; `items` is mutated in place. `original`: what the real list holds."""
 
-    __slots__ = ()
+    __slots__ = ("original",)
     kind = list
     family = list
     is_mutable = True
+
+    def __init__(self, items: list[VariableTracker] | None = None, source: Any = None):
+        super().__init__(items, source)
+        self.original: tuple[VariableTracker, ...] | None = None
 
     def is_python_constant(self) -> bool:
         # folding a list is right where the called function neither keeps nor changes it
@@ -506,6 +512,15 @@ class ListVariable(SequenceVariable):
         self.replay_into(codegen, self)
 
     def replay_into(self, codegen: Any, target: VariableTracker) -> None:
+        if self.original is not None and self in codegen.replayed:
+            return
+        codegen.replayed.add(self)
+        original = self.original
+        if original is not None and len(self.items) >= len(original):
+            changed = [i for i, old in enumerate(original) if self.items[i] is not old]
+            if len(changed) <= _FEW_CHANGES:
+                self.replay_changes(codegen, target, changed, self.items[len(original) :])
+                return
         codegen.push_function(set_list)
         codegen(target)
         for item in self.items:
@@ -513,6 +528,34 @@ class ListVariable(SequenceVariable):
         codegen.build("BUILD_LIST", len(self.items))
         codegen.call_function(2)
         codegen.pop()
+
+    def replay_changes(
+        self, codegen: Any, target: VariableTracker, changed: list[int], new: list[VariableTracker]
+    ) -> None:
+        """Elements that were replaced, and those appended: other threads may write theirs."""
+        if not changed and not new:
+            return
+        codegen.push_function(change_list)
+        codegen(target)
+        codegen.load_const(tuple(changed))
+        for i in changed:
+            codegen(self.items[i])
+        codegen.build("BUILD_TUPLE", len(changed))
+        for item in new:
+            codegen(item)
+        codegen.build("BUILD_LIST", len(new))
+        codegen.call_function(4)
+        codegen.pop()
+
+
+_FEW_CHANGES = 8
+
+
+def change_list(target: list[Any], places: tuple[int, ...], values: tuple[Any, ...], new: list[Any]) -> None:
+    """Replaces elements of a list and appends others, for generated code."""
+    for i, value in zip(places, values):
+        list.__setitem__(target, i, value)
+    list.extend(target, new)
 
 
 def set_list(target: list[Any], items: list[Any]) -> None:
@@ -559,6 +602,8 @@ def wrap_list(tx: Any, value: list[Any], source: Any) -> VariableTracker:
     vt = ListVariable([], source)
     tx.output.builder.remember(value, vt)
     vt.items.extend(_wrap_elements(tx, value, source))
+    if source is not None:
+        vt.original = tuple(vt.items)
     return vt
 
 
@@ -895,6 +940,24 @@ class DequeVariable(ListVariable):
         codegen.output.side_effects.pending_fill.append(self)
 
     def replay_into(self, codegen: Any, target: VariableTracker) -> None:
+        if self.original is not None and self in codegen.replayed:
+            return
+        codegen.replayed.add(self)
+        original = self.original
+        if (
+            original is not None
+            and all(a is b for a, b in zip(self.items, original))
+            and len(self.items) >= len(original)
+        ):
+            if len(self.items) > len(original):
+                codegen.push_function(collections.deque.extend)
+                codegen(target)
+                for item in self.items[len(original) :]:
+                    codegen(item)
+                codegen.build("BUILD_LIST", len(self.items) - len(original))
+                codegen.call_function(2)
+                codegen.pop()
+            return
         codegen.push_function(set_deque)
         codegen(target)
         for item in self.items:
@@ -918,6 +981,8 @@ def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
     vt = DequeVariable([], source, value.maxlen)
     tx.output.builder.remember(value, vt)
     vt.items.extend(_wrap_elements(tx, value, source))
+    if source is not None:
+        vt.original = tuple(vt.items)
     return vt
 
 
@@ -927,7 +992,10 @@ def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
 def _list_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "LENGTH", list.__len__(value))
-    return ListVariable(_wrap_elements(tx, list.__iter__(value), source, value), source)
+    vt = ListVariable(_wrap_elements(tx, list.__iter__(value), source, value), source)
+    if source is not None:
+        vt.original = tuple(vt.items)
+    return vt
 
 
 def _tuple_storage(tx: Any, value: Any, source: Any) -> VariableTracker:

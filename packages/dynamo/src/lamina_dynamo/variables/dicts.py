@@ -27,7 +27,7 @@ class DictVariable(VariableTracker):
     For a dict from outside, single look-ups guard only that key; whatever depends on all keys guards them all.
     """
 
-    __slots__ = ("entries", "missing_guarded", "owner", "real", "version", "whole_guarded")
+    __slots__ = ("disturbed", "entries", "missing_guarded", "original", "owner", "real", "version", "whole_guarded")
     kind: type = dict
     is_mutable = True
 
@@ -40,6 +40,9 @@ class DictVariable(VariableTracker):
         self.missing_guarded: set[Any] = set()
         #: counts insertions and deletions, for iterators that must notice
         self.version = 0
+        #: the entries that the real dict has; whether the region took one out and put it in again
+        self.original: dict[Any, Pair] | None = None
+        self.disturbed = False
         if items:
             from .constant import ConstantVariable
             from .keys import ConstantKey
@@ -61,6 +64,8 @@ class DictVariable(VariableTracker):
         self.entries[key] = (k if old is None else old[0], v)
         if old is None:
             self.version += 1
+            if self.original is not None and key in self.original:
+                self.disturbed = True
 
     def describe(self) -> str:
         where = f" from {self.source.name}" if self.source is not None else ""
@@ -343,14 +348,71 @@ class DictVariable(VariableTracker):
         self.replay_into(codegen, self)
 
     def replay_into(self, codegen: Any, target: VariableTracker) -> None:
+        if self.original is not None and self in codegen.replayed:
+            return
+        codegen.replayed.add(self)
+        if self.original is not None:
+            self.replay_changes(codegen, target, self.original)
+            return
         codegen.push_function(self.replay_function())
         codegen(target)
         self.push_entries(codegen)
         codegen.call_function(2)
         codegen.pop()
 
+    def replay_changes(self, codegen: Any, target: VariableTracker, original: dict[Any, Pair]) -> None:
+        """Only what the region changed is written: the dict may hold keys that nothing looked at, and other threads
+        may write theirs."""
+        if self.disturbed:
+            self.guard_all_keys(codegen)
+        places = {key: i for i, key in enumerate(original)}
+        kept: set[Any] = set()
+        last = -1
+        for key in self.entries:
+            place = places.get(key, -1)
+            if place <= last:
+                break
+            last = place
+            kept.add(key)
+        gone = [(k, pair[0]) for k, pair in original.items() if k not in kept]
+        changed = [(k, pair) for k, pair in self.entries.items() if k not in kept or pair[1] is not original[k][1]]
+        if not gone and not changed:
+            return
+        push_traced_keys(codegen, [*gone, *((k, pair[0]) for k, pair in changed)])
+        codegen.push_function(self.change_function)
+        codegen(target)
+        for _, k in gone:
+            codegen(k)
+        codegen.build("BUILD_TUPLE", len(gone))
+        for _, (k, v) in changed:
+            codegen(k)
+            codegen(v)
+        codegen.build("BUILD_MAP", len(changed))
+        codegen.call_function(3)
+        codegen.pop()
+
     def replay_function(self) -> Callable[[Any, Any], None]:
         return set_dict
+
+    @property
+    def change_function(self) -> Callable[[Any, Any, Any], None]:
+        return change_dict
+
+
+def change_dict(target: dict[Any, Any], gone: tuple[Any, ...], entries: dict[Any, Any]) -> None:
+    """Takes keys out of a dict and stores others, for generated code."""
+    for k in gone:
+        dict.pop(target, k, None)
+    for k, v in entries.items():
+        dict.__setitem__(target, k, v)
+
+
+def change_ordered_dict(target: Any, gone: tuple[Any, ...], entries: dict[Any, Any]) -> None:
+    """``change_dict`` for an OrderedDict."""
+    for k in gone:
+        collections.OrderedDict.pop(target, k, None)
+    for k, v in entries.items():
+        collections.OrderedDict.__setitem__(target, k, v)
 
 
 def set_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
@@ -477,6 +539,10 @@ class OrderedDictVariable(DictVariable):
 
     def replay_function(self) -> Callable[[Any, Any], None]:
         return set_ordered_dict
+
+    @property
+    def change_function(self) -> Callable[[Any, Any, Any], None]:
+        return change_ordered_dict
 
 
 class DefaultDictVariable(DictVariable):
@@ -848,6 +914,8 @@ def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any)
             plain = is_constant_value(k) or type(k) is types.FunctionType
             found_at = item_source(value)(source, k) if plain else DictValueSource(source, i)
         vt.entries[key_vt.realize().hash_key(tx)] = (key_vt, wrap_lazy(tx, v, found_at))
+    if source is not None:
+        vt.original = dict(vt.entries)
 
 
 @wraps_type(dict)

@@ -8,6 +8,7 @@ import types
 import weakref
 from typing import Any
 
+from .attributes import find_in_mro
 from .base import ObservedException, VariableTracker
 from .builder import wraps_type
 from .builtin import CONSTRUCTORS, HANDLERS, handles
@@ -94,6 +95,8 @@ def _make_partial(
     tx: Any, fn: VariableTracker, /, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
     fn = fn.realize()
+    if find_in_mro(tx, fn.python_type(), "__call__") is None:
+        tx.raise_exception(TypeError, "the first argument must be callable")
     keywords = DictVariable.from_pairs(tx, [(tx.const(k), v) for k, v in kwargs.items()])
     if isinstance(fn, PartialVariable) and not fn.attrs and fn.value is None:
         inner = {k.as_python_constant(): v for k, v in fn.keywords.pairs(tx)}

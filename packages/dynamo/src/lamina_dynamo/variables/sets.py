@@ -24,7 +24,7 @@ class SetBase(VariableTracker):
     other elements break the graph.
     """
 
-    __slots__ = ("entries", "owner", "version")
+    __slots__ = ("entries", "original", "owner", "version")
     kind: type = set
 
     def __init__(self, entries: dict[Any, VariableTracker] | None = None, source: Any = None):
@@ -32,6 +32,8 @@ class SetBase(VariableTracker):
         self.entries: dict[Any, VariableTracker] = entries if entries is not None else {}
         self.owner: VariableTracker | None = None
         self.version = 0
+        #: what the real set holds
+        self.original = dict(self.entries) if source is not None else None
 
     @classmethod
     def from_items(cls, tx: Any, items: list[VariableTracker]) -> Any:
@@ -313,6 +315,23 @@ class SetVariable(SetBase):
         self.replay_into(codegen, self)
 
     def replay_into(self, codegen: Any, target: VariableTracker) -> None:
+        if self.original is not None and self in codegen.replayed:
+            return
+        codegen.replayed.add(self)
+        if self.original is not None:
+            original = self.original
+            gone = [(k, vt) for k, vt in original.items() if k not in self.entries]
+            new = [(k, vt) for k, vt in self.entries.items() if k not in original]
+            push_traced_keys(codegen, [*gone, *new])
+            codegen.push_function(change_set)
+            codegen(target)
+            for part in (gone, new):
+                for _, vt in part:
+                    codegen(vt)
+                codegen.build("BUILD_TUPLE", len(part))
+            codegen.call_function(3)
+            codegen.pop()
+            return
         push_traced_keys(codegen, self.entries.items())
         codegen.push_function(set_set)
         codegen(target)
@@ -321,6 +340,13 @@ class SetVariable(SetBase):
         codegen.build("BUILD_LIST", len(self.entries))
         codegen.call_function(2)
         codegen.pop()
+
+
+def change_set(target: set[Any], gone: tuple[Any, ...], new: tuple[Any, ...]) -> None:
+    """Takes elements out of a set and adds others, for generated code."""
+    set.difference_update(target, gone)
+    for item in new:
+        set.add(target, item)
 
 
 def set_set(target: set[Any], items: list[Any]) -> None:

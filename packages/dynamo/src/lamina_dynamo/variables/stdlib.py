@@ -147,6 +147,9 @@ def format_value(tx: Any, vt: VariableTracker, spec: str) -> str:
     found = find_in_type(tx, vt, "__format__")
     if found is not None and (found.vt is not None or isinstance(found.real, types.FunctionType)):
         result = vt.call_special(tx, "__format__", [tx.const(spec)]).realize()
+        if not issubclass(result.python_type(), str):
+            kind = result.python_type().__name__
+            tx.raise_exception(TypeError, f"__format__ must return a str, not {kind}")
         return str(result.as_python_constant())
     storage = getattr(vt, "storage", None)
     if storage is not None and storage.is_python_constant() and found is not None and found.owner is not object:

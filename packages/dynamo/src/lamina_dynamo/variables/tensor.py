@@ -11,6 +11,7 @@ import torch
 from ..fake import known_scalar
 from ..graph_break import GraphBreak
 from ..source import AttrSource, TensorMetaSource
+from .attributes import raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .constant import ConstantVariable
@@ -78,7 +79,7 @@ class TensorVariable(VariableTracker):
             if hasattr(torch.Tensor, name):
                 return tx.const(None)
             self.guard_no_attr(tx, name)
-            tx.raise_exception(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+            raise_attribute_error(tx, self, name)
         if callable(found):
             return TensorMethodVariable(self, name)
         if name == "__dict__":
@@ -116,7 +117,7 @@ class TensorVariable(VariableTracker):
 
     def del_attr(self, tx: Any, name: str) -> None:
         if not self.has_attr(tx, name):
-            tx.raise_exception(AttributeError, f"'{self.python_type().__name__}' object has no attribute '{name}'")
+            raise_attribute_error(tx, self, name)
         raise GraphBreak("side_effect", operation=f"del tensor.{name}")
 
     def has_attr(self, tx: Any, name: str) -> bool:
