@@ -83,4 +83,4 @@ def test_a_planted_fault_is_found(fault, tmp_path):
     assert sound.returncode == 0, sound.stderr[-3000:]
     again = f"{plant}\nimport runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
     faulty = run(tmp_path / "faulty", "-c", again)
-    assert faulty.returncode != 0 and "AssertionError" in faulty.stderr, faulty.stdout + faulty.stderr
+    assert faulty.returncode != 0 and "CheckError" in faulty.stderr, faulty.stdout + faulty.stderr

@@ -4,12 +4,25 @@ import importlib
 import inspect
 import subprocess
 import sys
+from collections import namedtuple
 
 import pytest
 import torch
 
 import lamina
-from lamina import explanation, minifier, recording, scripts
+from lamina import (
+    accuracy,
+    bisection,
+    config,
+    errors,
+    events,
+    explanation,
+    failures,
+    minifier,
+    pipeline,
+    recording,
+    scripts,
+)
 
 
 def program(x, w):
@@ -147,8 +160,6 @@ def test_explain_keeps_what_the_run_raised(stack):
 
 
 def test_breaks_and_kernels_of_the_layers_are_sorted_in(stack):
-    from collections import namedtuple
-
     Event = namedtuple("Event", "stage name payload seconds", defaults=(0.0,))
     r = recording.Recording()
     r.events = [
@@ -168,8 +179,95 @@ def test_breaks_and_kernels_of_the_layers_are_sorted_in(stack):
 
 def test_scripts_compare_and_fail_with_an_exit_status(graph, inputs, tmp_path):
     text = scripts.script_of(graph, inputs, purpose="compare")
-    text = text.replace("import lamina", "import lamina; lamina.compile = lambda f, **k: lambda *a: (f(*a)[0] + 1,)")
+    plant = "lamina.pipeline.Rung.__call__ = lambda self, gm, args: lambda *a: (gm(*a)[0] + 1,)"
+    text = text.replace("import lamina\n", f"import lamina, lamina.pipeline\n    {plant}\n")
     path = tmp_path / "differs.py"
     path.write_text(text)
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
-    assert done.returncode == 1 and "AssertionError" in done.stderr
+    assert done.returncode == 1 and "CheckError" in done.stderr and "off by" in done.stderr
+
+
+def test_bisect_names_the_part_of_the_stage_that_is_wrong(stack, arguments):
+    """A decomposition is named by its operator, found by leaving it out; other stages name their passes."""
+    culprit = bisection.Culprit("", "inductor", "")
+    event = namedtuple("event", "stage name payload", defaults=(None,))
+    seen = [events.Event("inductor", "compile_graph started", "forward"), event("inductor", "kernel", {"name": "f"}),
+            events.Event("inductor", "compile_graph started", "backward"), event("inductor", "kernel", {"name": "b"})]
+    assert bisection.last_kernel(seen, "forward") == "f" and bisection.last_kernel(seen, "backward") == "b"
+    assert bisection.last_kernel([], "forward") is None and "kernel" not in str(culprit)
+
+
+def test_failures_are_of_one_kind_or_not():
+    same = minifier.kind_of
+    assert same("no result in 3 s") == "hang"
+    assert same("value 0: off by 3") == same("gradient 1: stride") == "difference"
+    assert same("the interpreter died with signal 11") != same("the interpreter died with signal 6")
+    assert same("exception: no exception became KeyError: a") == same("exception: no exception became KeyError: b")
+    text = "Traceback ...\nlamina.errors.CheckError: inductor   1 differences\n     value 0: off by 0.2\nfirst ..."
+    assert minifier.raised_in(text) == "value 0: off by 0.2"
+    assert minifier.kind_of(minifier.raised_in("Traceback ...\n  x\ntorch.Some.KeyError: 'a'\n")) == "KeyError"
+
+
+def test_minify_refuses_what_it_cannot_cut(stack, arguments, monkeypatch):
+    monkeypatch.setattr(minifier, "stage_errors", lambda: (stack.CaptureError,))
+    with pytest.raises(lamina.OptionError, match="rung"):
+        lamina.minify(program, backend="torch_inductor")
+
+    def broken(backend, fullgraph=False, dynamic=None):
+        def decorate(fn):
+            def run(*args):
+                raise stack.CaptureError("planted")
+
+            return run
+
+        return decorate
+
+    stack.dynamo.optimize = broken
+    with pytest.raises(errors.LaminaError, match="capture itself failed"):
+        lamina.minify(program)(*arguments)
+
+
+def test_the_script_of_a_crash_is_cut_without_running_anything(stack, arguments, lenient, tmp_path):
+    ran = []
+
+    def decompose(gm, target):
+        if any(n.target is torch.tanh for n in gm.graph.nodes):
+            raise ZeroDivisionError("planted")
+        return gm
+
+    def hidden(gm, args):
+        ran.append(gm)
+        return gm.forward
+
+    stack.prims.decompose = decompose
+    gm = torch.fx.symbolic_trace(program)
+    for node in gm.graph.nodes:
+        node.meta["val"] = torch.empty(3, 5)
+    with config.patch(failure_seconds=20.0, dump_dir=str(tmp_path)), pytest.warns(lamina.CompileWarning) as caught:
+        pipeline.inductor(gm, list(arguments))
+    assert not ran and "script that fails" in str(caught[0].message)
+    [script] = tmp_path.glob("failure_*.py")
+    text = script.read_text()
+    assert "torch.tanh" in text and "relu" not in text and "linear" not in text
+
+
+def test_two_failures_that_differ_in_numbers_alone_are_told_once(lenient):
+    failures.forget()
+    with pytest.warns(lamina.CompileWarning) as caught:
+        for place in ("/tmp/a1/unit.cpp:3:4: error: no f", "/tmp/b2/unit.cpp:5:6: error: no f"):
+            failures.warn(errors.CompileError(f"g++ failed with code 1:\nnote\n{place}", stage="inductor"), KeyError())
+    assert len(caught) == 1 and "error: no f" in str(caught[0].message) and "note" not in str(caught[0].message)
+
+
+def test_check_copies_results_whose_elements_share_memory():
+    wide = torch.randn(3, 1).expand(3, 4)
+    assert accuracy.as_seen(wide).stride() == (1, 0) and torch.equal(accuracy.as_seen(wide), wide)
+    assert accuracy.as_seen(torch.empty(0, 3)).shape == (0, 3)
+    flipped = torch.randn(2, 3, dtype=torch.complex64).conj().T
+    assert torch.equal(accuracy.as_seen(flipped), flipped) and accuracy.as_seen(flipped).stride() == flipped.stride()
+
+
+def test_inputs_of_scripts_are_expressions():
+    space = {"torch": torch, "tensor": lambda *a, **k: (a, k)}
+    for value in (float("nan"), float("inf"), -1.5, 3, True, None):
+        assert repr(eval(scripts.input_expression(value), space)) == repr(value)

@@ -7,6 +7,7 @@ import os
 import platform
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 
 
@@ -60,20 +61,37 @@ def explain(arguments: argparse.Namespace) -> int:
 
         return example_inputs_of(gm)  # type: ignore[arg-type]
 
+    # as `python script.py` has them: its arguments, and its own folder first on the path
     sys.argv = [arguments.script, *arguments.rest]
+    sys.path[0] = os.path.dirname(os.path.abspath(arguments.script))
+    status = 0
     with events.listening(listen):
         try:
             runpy.run_path(arguments.script, run_name="__main__")
-        except SystemExit:
-            pass
-        except Exception as error:
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except (Exception, KeyboardInterrupt) as error:
             recording.error = error
+            traceback.print_exception(own_frames(error, arguments.script))
+    sys.stdout.flush()
     explanation = explanation_of(recording, arguments.script)
     if arguments.html:
-        print(explanation.save(arguments.html))
+        try:
+            print(explanation.save(arguments.html))
+        except OSError as error:
+            print(f"the page cannot be written: {error}", file=sys.stderr)
+            return 1
     else:
         print(explanation)
-    return int(recording.error is not None)
+    return int(recording.error is not None) or status
+
+
+def own_frames(error: BaseException, script: str) -> BaseException:
+    """Return an exception of a script without the frames that ran the script."""
+    trace, own = error.__traceback__, os.path.abspath(script)
+    while trace is not None and os.path.abspath(trace.tb_frame.f_code.co_filename) != own:
+        trace = trace.tb_next
+    return error if trace is None else error.with_traceback(trace)
 
 
 def cache(arguments: argparse.Namespace) -> int:

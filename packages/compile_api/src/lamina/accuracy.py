@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import config
+from . import config, failures
 from .backends import LADDER
 from .errors import CheckError
 from .options import CompileOptions, check_arguments
@@ -188,10 +188,18 @@ def as_seen(t: torch.Tensor) -> torch.Tensor:
     """Return a detached copy with the same strides."""
     if t.layout != torch.strided:
         return t.detach().clone()
-    kept = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
-    kept.copy_(t.detach())
+    kept = copy_in_layout(t)
     kept.seen_requires_grad = t.requires_grad  # type: ignore[attr-defined]
     return kept
+
+
+def copy_in_layout(t: torch.Tensor) -> torch.Tensor:
+    """Return a detached copy with the strides of a strided tensor, elements that share memory included."""
+    plain = t.detach().resolve_conj().resolve_neg()
+    if not plain.numel():
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+    span = 1 + sum((n - 1) * s for n, s in zip(plain.shape, plain.stride(), strict=True))
+    return plain.as_strided((span,), (1,)).clone().as_strided(plain.shape, plain.stride())
 
 
 def shared_storage(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[tuple[str, str]]:
@@ -318,4 +326,8 @@ def _kind(value: Any) -> str:
 
 
 def _name(error: BaseException | None) -> str:
-    return "no exception" if error is None else f"{type(error).__name__}: {error}"
+    """An exception in one line; of what capture hands on, the exception that it hands on."""
+    if error is None:
+        return "no exception"
+    error = failures.compile_error_in(error) or error
+    return f"{type(error).__name__}: {failures.brief(str(error))}"

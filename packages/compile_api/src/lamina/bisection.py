@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from . import config, events
-from .accuracy import STAGE_OF_RUNG, Outcome, as_seen, check, copy_tree, differences
+from .accuracy import STAGE_OF_RUNG, Outcome, as_seen, check, copy_tree, differences, shared_storage
 from .backends import LADDER
 from .errors import LaminaError
 from .failures import line_of_stack
 from .options import check_arguments
-from .pipeline import bind
+from .pipeline import bind, import_stage
 from .recording import leaves, plain, record
 from .reduction import calls, keep_outputs
 
 
 @dataclass
 class Culprit:
-    """Where a program first goes wrong. Parts that could not be narrowed down are None."""
+    """Where a program first goes wrong. Parts that could not be narrowed down are None.
+
+    `stage` in words, `rung` the first backend that differs, `difference` what differs; `graph` the number of the
+    captured graph, `node` and `operator` in it, `user_line` where the program has it; `lowered_operator` the ATen
+    operator that it became, `pass_name` what the stage did to it, `kernel` the generated kernel.
+    """
 
     stage: str
     rung: str
@@ -45,9 +52,19 @@ class Culprit:
 def bisect(
     model: Any, *, backends: Sequence[str] = LADDER, backward: bool = True, **options: Any
 ) -> Callable[..., Culprit | None]:
-    """Find the first stage, then the graph, then the operator that makes a program differ from eager.
+    """Find the first stage, then the graph, then the operator, pass and kernel that make a program differ from eager.
 
-    Returns a function to call with the program's arguments; it returns a Culprit, or None if nothing differs.
+    Args:
+        model: function or module, compiled or not. It and the arguments are copied for each try and stay as they are.
+        backends: the rungs to try, in order.
+        backward: also compare gradients.
+        options: as for `lamina.compile`.
+
+    Returns:
+        A function to call with the program's arguments; it returns a Culprit, or None if nothing differs.
+
+    Raises:
+        OptionError: an unknown backend or option.
     """
     model = plain(model)
 
@@ -84,18 +101,32 @@ def target_name(node: torch.fx.Node) -> str:
         return f"Tensor.{node.target}"
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
+    name = getattr(node.target, "__name__", "")
+    for public in (torch, torch.nn.functional, torch.Tensor):
+        if name and getattr(public, name, None) is node.target:
+            return f"{getattr(public, '__name__', 'Tensor')}.{name}"
     module = getattr(node.target, "__module__", "") or ""
     name = getattr(node.target, "__qualname__", None) or getattr(node.target, "name", None) or str(node.target)
     return f"{module}.{name}".removeprefix("builtins.").strip(".")
 
 
-def compare(gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: str) -> str | None:
-    """Compile one graph with a rung and compare values and gradients with eager; the first difference, or None."""
+Context = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def compare(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    rung: str | Callable[..., Any],
+    context: Context = contextlib.nullcontext,
+) -> str | None:
+    """Compile one graph with a backend (a rung, or a callable) and compare values, gradients, strides, mutation,
+    aliasing and random state with eager; the first difference, or None. Compiles and calls happen in `context`."""
+    backend = bind(rung) if isinstance(rung, str) else rung
     want = outcome_of(gm.forward, inputs)
     exact = outcome_of(gm.forward, inputs, torch.float64)
     try:
-        with config.patch(strict=True, failure_script=False):
-            got = outcome_of(bind(rung)(gm, copy_tree(list(inputs))), inputs)
+        with config.patch(strict=True, failure_script=False), context():
+            got = outcome_of(backend(gm, copy_tree(list(inputs))), inputs)
     except Exception as error:
         got = Outcome(error=error)
     found = differences(want, got, exact)
@@ -118,7 +149,9 @@ def outcome_of(fn: Callable[..., Any], inputs: Sequence[Any], dtype: torch.dtype
         return Outcome(error=error)
     return Outcome(values=[as_seen(t) for t in leaves(result)],
                    gradients=[None if g is None else as_seen(g) for g in grads],
-                   arguments=[as_seen(t) for t in leaves(own)])
+                   arguments=[as_seen(t) for t in leaves(own)],
+                   aliases=shared_storage(leaves(result), leaves(own)),
+                   random_state=torch.get_rng_state())
 
 
 def first_wrong_node(gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: str) -> tuple[torch.fx.Node, str] | None:
@@ -162,44 +195,123 @@ def has_tensor_value(node: torch.fx.Node) -> bool:
 def narrow(culprit: Culprit, gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, rung: str) -> None:
     """Add what the stage itself did to the graph cut after the wrong node: operator, pass and kernel."""
     cut, left = keep_outputs(gm, inputs, [name])
+    difference = compare(cut, left, rung)
+    if difference is None:  # the cut graph is right: what is wrong needs the whole
+        cut, left, difference = gm, list(inputs), culprit.difference
     seen: list[Any] = []
     with events.listening(seen.append), config.patch(strict=True, failure_script=False):
         try:
-            outcome_of(bind(rung)(cut, copy_tree(list(left))), left)
-        except LaminaError as error:
-            culprit.lowered_operator = culprit.lowered_operator or error.node
-    kernels, passes = [], []
+            outcome = outcome_of(bind(rung)(cut, copy_tree(list(left))), left)
+            error = outcome.error
+        except LaminaError as raised:
+            error = raised
+        if isinstance(error, LaminaError):
+            culprit.lowered_operator = error.node
+    role = "backward" if difference.startswith("gradient") else "forward"
+    flat = flat_graphs(cut, left)
+    if rung == "inductor":
+        culprit.kernel = last_kernel(seen, role)
+    if rung != "aot_eager" and culprit.lowered_operator is None:
+        ops = [n for n in calls(flat.get(role) or flat.get("forward") or cut)
+               if isinstance(n.target, torch._ops.OpOverload)]
+        culprit.lowered_operator = str(ops[-1].target) if ops else None
+    culprit.pass_name = responsible_pass(cut, left, rung, flat)
+    for op in (n.target for g in flat.values() for n in calls(g)):
+        if culprit.pass_name == f"decomposition of {op}":
+            culprit.lowered_operator = str(op)
+
+
+def last_kernel(seen: Sequence[Any], role: str) -> str | None:
+    """Return the name of the last kernel of the forward or backward graph in the events of one compile."""
+    found: dict[str, list[str]] = {}
+    current = "forward"
     for event in seen:
-        payload = event.payload
-        if event.name == "kernel":
-            kernels.append(payload.get("name") if isinstance(payload, dict) else getattr(payload, "name", str(payload)))
-        if event.name == "pass" and not isinstance(event, events.Event):
-            passes.append(str(payload.get("name") if isinstance(payload, dict) else payload))
-    if rung in ("inductor",) and kernels:
-        culprit.kernel = str(kernels[-1])
-    if passes:
-        culprit.pass_name = passes[-1]
-    culprit.lowered_operator = culprit.lowered_operator or last_lowered(cut, left, rung)
+        if isinstance(event, events.Event) and event.name == "compile_graph started":
+            current = "backward" if event.payload == "backward" else "forward"
+        elif event.name == "kernel":
+            payload = event.payload
+            name = payload.get("name") if isinstance(payload, dict) else getattr(payload, "name", payload)
+            found.setdefault(current, []).append(str(name))
+    names = found.get(role) or found.get("forward") or found.get("backward")
+    return names[-1] if names else None
 
 
-def last_lowered(gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: str) -> str | None:
-    """Return the last ATen operator that the graph became, which is where its one output comes from."""
-    if rung == "aot_eager":
-        return None
-    from .pipeline import import_stage
-
-    graphs: list[torch.fx.GraphModule] = []
-
+def flat_graphs(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, torch.fx.GraphModule]:
+    """Return "forward" and "backward" (where there is one) of what aot_autograd makes of a graph."""
     aot = import_stage("aot")
+    found: dict[str, torch.fx.GraphModule] = {}
 
-    def keep(flat: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
-        graphs.append(flat)
-        return aot.run_eagerly(flat)
+    def keep(role: str) -> Callable[..., Any]:
+        def compiler(flat: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
+            found[role] = flat
+            return aot.run_eagerly(flat)
 
-    try:
-        aot.aot_compile(gm, copy_tree(list(inputs)), forward_compiler=keep, backward_compiler=keep,
-                                        inference_compiler=keep)
-    except Exception:
-        return None
-    ops = [n for n in calls(graphs[0]) if isinstance(n.target, torch._ops.OpOverload)] if graphs else []
-    return str(ops[-1].target) if ops else None
+        return compiler
+
+    with contextlib.suppress(Exception):
+        outcome_of(aot.aot_compile(gm, copy_tree(list(inputs)), forward_compiler=keep("forward"),
+                                   backward_compiler=keep("backward"), inference_compiler=keep("forward")), inputs)
+    return found
+
+
+def responsible_pass(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: str, flat: dict[str, torch.fx.GraphModule]
+) -> str | None:
+    """Return what the stage of `rung` does to a wrong graph that is right without it; else the step that all of the
+    stage's work goes through."""
+    for name, backend, context in alternatives(rung, flat):
+        if compare(gm, inputs, backend, context) is None:
+            return name
+    if rung in ("reference", "inductor"):
+        return "lowering and scheduling" if rung == "reference" else "code of the kernel or of its call"
+    return None
+
+
+def alternatives(
+    rung: str, flat: dict[str, torch.fx.GraphModule]
+) -> Iterator[tuple[str, str | Callable[..., Any], Context]]:
+    """Yield (name, backend, context) for each part of a rung's stage that can be left out, and the rung without it."""
+    if rung == "aot_eager":
+        from lamina_aot_autograd import config as aot_config
+
+        for name, changes in (
+            ("partition (min_cut): what is saved and what is recomputed", {"partitioner": "save_everything"}),
+            ("shape rules of lamina_aot_autograd", {"own_rules": False}),
+            ("shape rules of lamina_primtorch", {"installed_rules": False}),
+        ):
+            yield name, rung, partial(aot_config.patch, **changes)
+    elif rung == "aot_prims":
+        prims = import_stage("prims")
+        table = prims.decomposition_table("prims")
+        ops = {n.target: None for g in flat.values() for n in calls(g) if table.find(n.target) is not None}
+        for op in ops:
+            yield f"decomposition of {op}", _prims_without(op), contextlib.nullcontext
+    elif rung in ("reference", "inductor"):
+        from lamina_inductor import passes
+
+        for name, what in passes.PASSES.items():
+            yield f"{name}: {what}", rung, partial(passes.without, name)
+        from lamina_aot_autograd import config as aot_config
+
+        yield "regions: equal stretches compiled once", rung, partial(aot_config.patch, regions=False)
+
+
+class _Without:
+    """A decomposition table with one operator left out."""
+
+    def __init__(self, table: Any, op: Any) -> None:
+        self.table, self.op = table, op
+
+    def find(self, op: Any) -> Any:
+        """The decomposition of an operator, or None."""
+        return None if op is self.op else self.table.find(op)
+
+
+def _prims_without(op: Any) -> Callable[..., Any]:
+    aot, prims = import_stage("aot"), import_stage("prims")
+    table = _Without(prims.decomposition_table("prims"), op)
+
+    def lower(flat: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
+        return aot.run_eagerly(prims.decompose(flat, "prims", table))
+
+    return lambda gm, inputs: aot.aot_compile(gm, inputs, forward_compiler=lower)

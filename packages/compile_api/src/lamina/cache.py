@@ -11,9 +11,11 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import sys
 import tarfile
+import zlib
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from . import config
 from .errors import LaminaError
 
 _STAMP = "lamina_cache.json"
+_OWN = re.compile("[0-9a-f]{2}|triton")
 
 
 def folder() -> pathlib.Path:
@@ -54,10 +57,22 @@ def stamp() -> dict[str, Any]:
     }
 
 
-def entries() -> list[tuple[pathlib.Path, int]]:
-    """Return the files of the cache with their sizes."""
+def own_folders() -> list[pathlib.Path]:
+    """Return the folders inside the cache folder that are the cache's: whatever else lies there is none of it."""
     where = folder()
-    return sorted((p, p.stat().st_size) for p in where.rglob("*") if p.is_file()) if where.exists() else []
+    return sorted(p for p in where.iterdir() if p.is_dir() and _OWN.fullmatch(p.name)) if where.is_dir() else []
+
+
+def entries() -> list[tuple[pathlib.Path, int]]:
+    """Return the files of the cache with their sizes; those that a process is still writing begin with a dot."""
+    found = []
+    for path in sorted(p for own in own_folders() for p in own.rglob("*")):
+        try:
+            if path.is_file() and not path.name.startswith("."):
+                found.append((path, path.stat().st_size))
+        except OSError:  # gone meanwhile
+            continue
+    return found
 
 
 def describe() -> str:
@@ -73,29 +88,48 @@ def describe() -> str:
 
 def clear() -> int:
     """Remove every entry; returns the number of files removed. Compiled programs that are loaded go on working."""
-    found = entries()
-    shutil.rmtree(folder(), ignore_errors=True)
-    return len(found)
+    before = len(entries())
+    for own in own_folders():
+        shutil.rmtree(own, ignore_errors=True)
+    return before - len(entries())
 
 
 def save_cache(path: str | os.PathLike[str]) -> int:
-    """Pack the cache into one file for another machine; returns the number of files packed."""
-    found = entries()
-    with tarfile.open(path, "w:gz") as archive:
-        data = json.dumps(stamp()).encode()
-        info = tarfile.TarInfo(_STAMP)
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-        for file, _ in found:
-            archive.add(file, str(file.relative_to(folder())))
-    return len(found)
+    """Pack the cache into one file for another machine; returns the number of files packed.
+
+    The file appears when it is whole. LaminaError if it cannot be written.
+    """
+    target = pathlib.Path(path)
+    if target.is_dir():
+        raise LaminaError(f"{path} is a folder, not a file to pack the cache into", hint=f"{target / 'kernels.tgz'}")
+    where, count = folder(), 0
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with tarfile.open(partial, "w:gz") as archive:
+            data = json.dumps(stamp()).encode()
+            info = tarfile.TarInfo(_STAMP)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+            for file, _ in entries():
+                try:
+                    archive.add(file, str(file.relative_to(where)))
+                except FileNotFoundError:  # another process cleared or renewed it meanwhile
+                    continue
+                count += 1
+        partial.replace(target)
+    except OSError as error:
+        raise LaminaError(f"the cache cannot be packed into {path}: {error}",
+                          hint="name a file in a folder that exists and has room") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
 
 
 def load_cache(path: str | os.PathLike[str]) -> int:
-    """Unpack a cache made by `save_cache`; returns the number of files added.
+    """Unpack a cache made by `save_cache`; returns the number of files added. What is there already stays.
 
-    LaminaError if it was made for another version, system or processor, or is no such file. Compiled code runs with
-    your rights: load only what you trust.
+    LaminaError if it was made for another version, system or processor, or is no such file, or is damaged, or the cache
+    folder cannot be written to; then nothing was added. Compiled code runs with your rights: load only what you trust.
     """
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -109,21 +143,33 @@ def load_cache(path: str | os.PathLike[str]) -> int:
                 listed = "; ".join(f"{k}: {a} there, {b} here" for k, (a, b) in other.items())
                 raise LaminaError(f"this cache was made on another kind of machine ({listed}); nothing was loaded",
                                   hint="compile here instead: results are the same")
-            return sum(_unpack(archive, member) for member in archive if member.name != _STAMP)
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise LaminaError(f"{path} cannot be read as a packed lamina cache: {error}") from error
+            files = [(m.name, m.mode & 0o700, archive.extractfile(m).read())  # type: ignore[union-attr]
+                     for m in archive if m.isfile() and m.name != _STAMP]
+    except (tarfile.TarError, EOFError, OSError, ValueError, AttributeError, zlib.error) as error:
+        raise LaminaError(f"{path} cannot be read as a packed lamina cache: {error}",
+                          hint="pack it again with lamina.save_cache") from error
+    added: list[pathlib.Path] = []
+    try:
+        for name, mode, data in files:
+            target = (folder() / name).resolve()
+            if target.is_relative_to(folder().resolve()) and not target.exists():
+                _put(target, mode, data)
+                added.append(target)
+    except OSError as error:
+        for target in added:
+            target.unlink(missing_ok=True)
+        raise LaminaError(f"the cache folder {folder()} cannot be written to: {error}",
+                          hint="set LAMINA_CACHE_DIR to a folder of yours") from error
+    return len(added)
 
 
-def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bool:
-    target = (folder() / member.name).resolve()
-    if not member.isfile() or not target.is_relative_to(folder().resolve()) or target.exists():
-        return False
-    source = archive.extractfile(member)
-    if source is None:
-        return False
+def _put(target: pathlib.Path, mode: int, data: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
-    partial.write_bytes(source.read())
-    partial.chmod(member.mode & 0o700)
-    partial.replace(target)
-    return True
+    try:
+        partial.write_bytes(data)
+        partial.chmod(mode)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

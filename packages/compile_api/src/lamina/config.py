@@ -36,6 +36,9 @@ class Config:
     failure_script: bool = _setting(
         True, "Write a script that repeats the failure, without user data, when a stage fails.", "LAMINA_FAILURE_SCRIPT"
     )
+    failure_seconds: float = _setting(
+        3.0, "Seconds spent on making that script short; 0 keeps the whole graph.", "LAMINA_FAILURE_SECONDS"
+    )
 
 
 def _parse(kind: type, text: str) -> Any:

@@ -67,16 +67,16 @@ def _frame_hook() -> Finding:
 
 
 def _compiler() -> Finding:
-    for name in ("g++", "clang++"):
-        path = shutil.which(name)
-        if path:
-            return Finding("C++ compiler", "ok", path)
+    from lamina_inductor import config, toolchain
+    from lamina_inductor.errors import TargetUnavailable
+
     try:
-        importlib.import_module("ziglang")
-        return Finding("C++ compiler", "ok", "ziglang (from PyPI)")
-    except ImportError:
-        return Finding("C++ compiler", "note", "none: the reference target is used, which is slow",
-                       "apt install g++, or python -m pip install ziglang")
+        compiler = toolchain.find_compiler(config.current().cxx)
+    except TargetUnavailable as error:
+        return Finding("C++ compiler", "note", f"{error.message}: the reference target is used, which is slow",
+                       error.hint)
+    name = "ziglang (from PyPI)" if "ziglang" in compiler.command else compiler.command[0]
+    return Finding("C++ compiler", "ok", name)
 
 
 def _openmp() -> Finding:

@@ -11,6 +11,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ class Event:
 
 
 _own: list[Callable[[Any], None]] = []
+_silent: ContextVar[bool] = ContextVar("lamina_events_silent", default=False)
 
 
 def emit(stage: str, name: str, payload: Any = None, seconds: float = 0.0) -> None:
@@ -41,14 +43,19 @@ def emit(stage: str, name: str, payload: Any = None, seconds: float = 0.0) -> No
 
 def on_event(callback: Callable[[Any], None]) -> Callable[[], None]:
     """Call `callback(event)` for every event of every installed layer; the returned function ends it."""
-    _own.append(callback)
-    removers = [lambda: _own.remove(callback) if callback in _own else None]
+
+    def heard(event: Any) -> None:
+        if not _silent.get():
+            callback(event)
+
+    _own.append(heard)
+    removers = [lambda: _own.remove(heard) if heard in _own else None]
     for layer in LAYERS:
         try:
             observe = importlib.import_module(f"{layer}.observe")
         except ImportError:
             continue
-        removers.append(observe.on_event(callback))
+        removers.append(observe.on_event(heard))
 
     def remove() -> None:
         while removers:
@@ -65,6 +72,16 @@ def listening(callback: Callable[[Any], None]) -> Iterator[None]:
         yield
     finally:
         remove()
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Keep what is compiled inside a with-block from the listeners: work of the tools, not of the program."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 @contextmanager

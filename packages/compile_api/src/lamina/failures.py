@@ -20,23 +20,27 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
 def handle(error: Exception, *, stage: str, gm: Any, example_inputs: Sequence[Any], rung: Any) -> None:
     """Raise `error` as a CompileError where strict, else warn once; the caller then runs `gm` in eager."""
     compile_error = describe(error, stage=stage, gm=gm)
-    if compile_error.script is None:
-        compile_error.script = save_script(gm, example_inputs, rung)
+    raises = config.current().strict or rung.settings.fullgraph
+    if compile_error.script is None and (raises or _key(compile_error, error) not in _said):
+        compile_error.script = save_script(gm, example_inputs, rung, stage, error)
     events.emit(compile_error.stage or stage, "fallback", compile_error)
-    if config.current().strict or rung.settings.fullgraph:
+    if raises:
         raise compile_error from (compile_error.__cause__ or error)
     warn(compile_error, error)
 
 
 def describe(error: BaseException, *, stage: str | None = None, gm: Any = None) -> CompileError:
-    """Wrap a layer's error: stage, node, user's line and hint are taken from it, or found in the graph."""
+    """Wrap a layer's error: node, user's line and hint are taken from it, or found in the graph.
+
+    `stage` is the layer that was at work; capture names a part of itself ("guards", "backend").
+    """
     inner = compile_error_in(error)
     if inner is not None:
         return inner
     node = _first(error, "node", "node_name")
     return CompileError(
         f"{type(error).__name__}: {_message(error)}",
-        stage=_first(error, "stage") or stage,
+        stage=stage if stage in ("aot", "prims", "inductor") else _first(error, "stage") or stage,
         node=None if node is None else str(node),
         user_line=_first(error, "user_line", "user_source", "source_line", "line") or user_line(gm, node),
         hint=_first(error, "hint"),
@@ -90,15 +94,20 @@ def line_of_stack(stack: str | None) -> str | None:
     return f"{last[1]}:{last[2]}" + (f": {source[0].strip()}" if source else "")
 
 
+def _key(compile_error: CompileError, cause: BaseException) -> tuple[Any, ...]:
+    """What makes two failures one to the user: where files lie and how things are numbered does not."""
+    return compile_error.stage, type(cause), re.sub(r"/\S+|\d+", "", brief(compile_error.message))
+
+
 def warn(compile_error: CompileError, cause: BaseException) -> None:
     """Warn once for each stage and error: forward and backward of one frame fail alike."""
-    key = (compile_error.stage, type(cause), compile_error.message)
+    key = _key(compile_error, cause)
     if key in _said:
         return
     _said.add(key)
     stage = compile_error.stage or "compiler"
     text = [f"lamina: the {stage} stage failed and this part of your program runs in eager (same results, not faster)."]
-    text += [f"  why: {compile_error.message.splitlines()[0]}"]
+    text += [f"  why: {brief(compile_error.message)}"]
     for label, value in (
         ("your code", compile_error.user_line),
         ("node", compile_error.node),
@@ -117,19 +126,39 @@ def warn(compile_error: CompileError, cause: BaseException) -> None:
         warnings.warn_explicit("\n".join(text), CompileWarning, where[1], int(where[2]))
 
 
+def brief(message: str) -> str:
+    """Return the first line of a message; where that only announces what follows, as of a compiler's output, with the
+    lines that tell of errors, or else the next ones."""
+    first, *rest = message.splitlines() or [""]
+    if not first.rstrip().endswith(":"):
+        return first
+    telling = [line for line in rest if "error" in line.lower()] or rest
+    return "\n    ".join([first, *(line.strip()[:200] for line in telling[:3])])
+
+
 def forget() -> None:
     """Forget what has been warned about (part of `lamina.reset`)."""
     _said.clear()
 
 
-def save_script(gm: Any, example_inputs: Sequence[Any], rung: Any) -> str | None:
-    """Write a script that compiles the same graph again, without user data; None if it cannot be written."""
+def save_script(gm: Any, example_inputs: Sequence[Any], rung: Any, stage: str, error: Exception) -> str | None:
+    """Write a script that compiles the part of the graph that fails, without user data; None if it cannot be written.
+
+    The graph is cut down by compiling parts of it, for `config.failure_seconds`; nothing of the program is run.
+    """
+    seconds = config.current().failure_seconds
     if not config.current().failure_script:
         return None
     from .scripts import script_of
 
     try:
-        text = script_of(gm, example_inputs, rung=rung.__name__)
+        inputs = list(example_inputs)
+        if seconds > 0:
+            from .minifier import shrink_crash
+
+            with config.patch(failure_script=False, dump_dir=""), events.silenced():
+                gm, inputs = shrink_crash(gm, inputs, rung, stage, error, seconds)
+        text = script_of(gm, inputs, rung=rung.__name__)
         folder = config.current().dump_dir or os.path.join(tempfile.gettempdir(), f"lamina_failures_{os.getuid()}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.stat(folder).st_uid != os.getuid():

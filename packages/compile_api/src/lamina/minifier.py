@@ -6,29 +6,35 @@ each tried and kept only if the failure stays: fewer outputs, an earlier end, a 
 
 from __future__ import annotations
 
+import copy
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from . import config
+from . import config, failures
 from .accuracy import copy_tree
+from .backends import LADDER
 from .bisection import compare
-from .errors import LaminaError
+from .compile import stage_errors
+from .errors import LaminaError, unknown
 from .options import check_arguments
-from .recording import plain, record
-from .reduction import Recorder, calls, keep_outputs, output_nodes, replace_with_inputs
+from .recording import Recording, plain, record
+from .reduction import Recorder, calls, keep_outputs, output_nodes, replace_with_inputs, values_in_meta
 from .scripts import CannotWriteScript, script_of
 
 
 @dataclass
 class Minified:
-    """A graph that still fails: `path` of the script, its number of operations, and what the failure says."""
+    """A graph that still fails: `path` of the script, its number of operations, what the failure says, the script's
+    text."""
 
     path: str
     operations: int
@@ -58,19 +64,28 @@ def minify(
         isolate: run each try in a process of its own: for failures that end the process or hang.
         timeout: seconds after which a try counts as hanging, with isolate.
         seconds: limit for the whole search; the smallest graph so far is written when it is reached.
+        options: as for `lamina.compile`.
 
     Returns:
         A function to call with the program's arguments; it returns a Minified, or None if nothing fails. The script
-        holds no data of the user: inputs are made up with the same shapes, strides and dtypes.
+        holds no data of the user: inputs are made up with the same shapes, strides and dtypes. Model and arguments are
+        copied and stay as they are.
+
+    Raises:
+        OptionError: an unknown backend or option, or a backend that is no rung of the ladder.
+        LaminaError: capture itself fails (there is no graph to cut), or the failing graph cannot be written down.
     """
     model = plain(model)
+    if backend not in LADDER:
+        raise unknown("rung of the ladder", backend, LADDER)
 
     def run(*args: Any, **kwargs: Any) -> Minified | None:
         settings = check_arguments(**{"mode": "default", "dynamic": None, "fullgraph": False, "options": None,
                                       **options, "backend": "eager"})
         own_args, own_kwargs = copy_tree((tuple(args), dict(kwargs)))
         with config.patch(failure_script=False):
-            recording = record(model, settings, own_args, own_kwargs, backward=False)
+            recording = record(copy.deepcopy(model), settings, own_args, own_kwargs, backward=False)
+        refuse_capture_failure(recording)
         test = isolated_test(backend, timeout) if isolate else in_process_test(backend)
         for graph in recording.graphs:
             made_up = made_up_inputs(graph.inputs)
@@ -81,6 +96,22 @@ def minify(
         return None
 
     return run
+
+
+def refuse_capture_failure(recording: Recording) -> None:
+    """Raise LaminaError if capture failed: what is wrong then is not in a graph. Nothing is said about a program that
+    raises by itself."""
+    error = recording.error
+    for event in recording.events:
+        if event.stage == "capture" and event.name == "fallback" and isinstance(event.payload, Mapping):
+            error = error or event.payload.get("error")
+    if error is None or not isinstance(error, stage_errors()) and recording.error is not None:
+        return
+    raise LaminaError(
+        f"capture itself failed, so there is no graph to cut: {type(error).__name__}: {failures.brief(str(error))}",
+        stage="capture", user_line=getattr(error, "user_line", None),
+        hint="leave parts of the function out by hand, or mark them with lamina.disable",
+    ) from error
 
 
 def made_up_inputs(inputs: Sequence[Any]) -> list[Any]:
@@ -128,34 +159,52 @@ def isolated_test(rung: str, timeout: float) -> Test:
             return None
         if done.returncode < 0:
             return f"the interpreter died with signal {-done.returncode}"
-        return (done.stderr.strip().splitlines() or ["exit status 1"])[-1]
+        return raised_in(done.stderr)
 
     return test
 
 
-def same_kind(a: str, b: str) -> bool:
-    """Tell whether two failures are of one kind, so that shrinking does not slip to another fault."""
-    return a.split(":")[0].split(" ")[0] == b.split(":")[0].split(" ")[0]
+_RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit))(?:: (.*))?$", re.M)
+
+
+def raised_in(text: str) -> str:
+    """Return what a script ended with, from its standard error: a difference that `check` found, or an exception."""
+    found = list(_RAISED.finditer(text))
+    if not found:
+        return (text.strip().splitlines() or ["exit status 1"])[-1]
+    name, message = found[-1][1].rpartition(".")[2], found[-1][2] or ""
+    if name == "CheckError":
+        lines = [line.strip() for line in text[found[-1].end():].splitlines() if line.strip()]
+        return lines[0] if lines else message
+    return f"exception: no exception became {name}: {message}"
+
+
+def kind_of(failure: str) -> str:
+    """Return "hang", "signal N", the class of an exception, or "difference"; shrinking stays with one kind."""
+    if failure.startswith("no result in"):
+        return "hang"
+    if failure.startswith("the interpreter died"):
+        return failure
+    if failure.startswith("exception"):
+        return failure.partition(" became ")[2].partition(":")[0]
+    return "difference"
 
 
 def shrink(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], test: Test, failure: str, seconds: float = 300.0
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], test: Test, failure: str, seconds: float = 300.0, runs: bool = True
 ) -> tuple[torch.fx.GraphModule, list[Any]]:
-    """Return the smallest graph found that fails in the same way."""
-    import time
-
+    """Return the smallest graph found that fails in the same way. `runs`: see `candidates`."""
     until = time.monotonic() + seconds
     best, left = gm, list(inputs)
-    exception = failure.startswith("exception") or "Error" in failure
 
     def fails(candidate: torch.fx.GraphModule, candidate_inputs: Sequence[Any]) -> bool:
         why = test(candidate, candidate_inputs)
-        return why is not None and (same_kind(why, failure) if exception else not why.startswith("exception"))
+        return why is not None and kind_of(why) == kind_of(failure)
 
     changed = True
     while changed and time.monotonic() < until:
         changed = False
-        for candidate in candidates(best, left):
+        for candidate in candidates(best, left, runs):
             if time.monotonic() > until:
                 break
             try:
@@ -168,6 +217,33 @@ def shrink(
     return best, left
 
 
+def shrink_crash(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: Any, stage: str, error: Exception, seconds: float
+) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """Return the smallest part of a graph on which `stage` raises an error of the same kind: compiled, never run."""
+    wanted = _kind_of_error(error)
+
+    def test(candidate: torch.fx.GraphModule, candidate_inputs: Sequence[Any]) -> str | None:
+        try:
+            rung.attempt(stage, candidate, list(candidate_inputs))
+        except Exception as raised:
+            return "Error" if _kind_of_error(raised) == wanted else None
+        return None
+
+    if test(gm, inputs) is None:  # an error that does not come again, or not from the stage alone
+        return gm, list(inputs)
+    return shrink(gm, inputs, test, "Error", seconds, runs=False)
+
+
+def _kind_of_error(error: BaseException) -> tuple[type, ...]:
+    """The classes of an exception and of what caused it."""
+    found = [type(error)]
+    while error.__cause__ is not None:
+        error = error.__cause__
+        found.append(type(error))
+    return tuple(found)
+
+
 def size(gm: torch.fx.GraphModule) -> tuple[int, int]:
     """Return (operations, outputs and inputs): what shrinking makes smaller."""
     return len(calls(gm)), len(output_nodes(gm)) + len(gm.graph.find_nodes(op="placeholder"))
@@ -176,19 +252,22 @@ def size(gm: torch.fx.GraphModule) -> tuple[int, int]:
 Move = Callable[[], tuple[torch.fx.GraphModule, list[Any]]]
 
 
-def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Move]:
-    """Return smaller graphs to try, the boldest cuts first, each made when it is asked for."""
+def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any], runs: bool = True) -> list[Move]:
+    """Return smaller graphs to try, the boldest cuts first, each made when it is asked for.
+
+    `runs` False: what is in the middle of the graph is made up from its metadata, so that nothing of it is run.
+    """
     moves: list[Move] = []
     names = [n.name for n in calls(gm)]
     outputs = [n.name for n in output_nodes(gm)]
     values: dict[str, Any] = {}
 
     def recorded() -> dict[str, Any]:
-        if not values:
+        if not values and runs:
             recorder = Recorder(gm)
             recorder.run(*copy_tree(list(inputs)))
             values.update(recorder.values)
-        return values
+        return values or values_in_meta(gm)
 
     def cut_after(name: str) -> Move:
         return lambda: keep_outputs(gm, inputs, [name])
@@ -198,7 +277,7 @@ def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Move]:
 
     def start_at(chosen: list[str]) -> Move:
         def move() -> tuple[torch.fx.GraphModule, list[Any]]:
-            tensors = {k: v for k, v in recorded().items() if k in chosen and isinstance(v, torch.Tensor)}
+            tensors = {k: v for k, v in recorded().items() if k in chosen and hasattr(v, "stride")}
             replaced = dict(zip(tensors, made_up_inputs(list(tensors.values())), strict=True))
             replaced = {k: v.requires_grad_(tensors[k].requires_grad) for k, v in replaced.items()}
             return replace_with_inputs(gm, inputs, replaced, list(replaced))
@@ -221,7 +300,8 @@ def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Move]:
 def write(gm: torch.fx.GraphModule, inputs: Sequence[Any], backend: str, path: str | None, failure: str) -> Minified:
     """Write the script of a failing graph; LaminaError if the graph cannot be written as one."""
     try:
-        text = script_of(gm, inputs, rung=backend, purpose="compare",
+        purpose = "compile" if failure.startswith("exception: no exception became") else "compare"
+        text = script_of(gm, inputs, rung=backend, purpose=purpose,
                          title=f"lamina: backend {backend!r} fails on this graph: {failure.splitlines()[0][:160]}")
     except CannotWriteScript as error:
         raise LaminaError(f"the failing graph cannot be written as a script: {error}", stage="minify") from error

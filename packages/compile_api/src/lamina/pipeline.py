@@ -78,6 +78,25 @@ class Rung:
             failures.handle(error, stage="aot", gm=gm, example_inputs=example_inputs, rung=self)
             return gm.forward
 
+    def attempt(self, stage: str, gm: Any, example_inputs: Sequence[Any]) -> None:
+        """Compile a graph (for "aot" a captured, else a flat one) with one stage alone and raise what it raises."""
+        aot = import_stage("aot")
+        with config.patch(strict=True):
+            if stage == "aot":
+                def keep(flat: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
+                    return aot.run_eagerly(flat)
+
+                with _patched(aot, values_for("aot", self.values)):
+                    compiled = aot.aot_compile(gm, example_inputs, forward_compiler=keep, backward_compiler=keep,
+                                               inference_compiler=keep, **self._aot_arguments(aot))
+                error = getattr(compiled, "error", None)
+                if error is not None:
+                    raise error
+                return
+            lowered = import_stage("prims").decompose(gm, "prims")
+            if stage == "inductor":
+                self._generate("attempt", lowered, example_inputs, {})
+
     def _inference_compiler(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The compiler of graphs without gradients; under the option `freezing`, module members are their constants."""
         members: dict[int, Any] = {}
@@ -144,27 +163,34 @@ class Rung:
             if self.__name__ == "aot_prims":
                 return run_eagerly(lowered)
             stage = "inductor"
-            inductor = import_stage("inductor")
-            target = self.values.get("target") or ("reference" if self.__name__ == "reference" else None)
-            trusted = {"check_inputs": False}  # guards and aot_autograd's runtime see to the inputs
-            with events.timed("inductor", "compile_graph", role), _patched(
-                inductor, {**trusted, **values_for("inductor", self.values)}
-            ):
-                compile_ = functools.partial(inductor.compile_graph, target=target, name=role)
-                frozen = _frozen_inputs(lowered, members) if members else {}
-                if frozen:
-                    freezing = importlib.import_module(f"{inductor.__name__}.freezing")
-                    compiled = freezing.freeze(lowered, frozen, compile_)
-                else:
-                    compiled = compile_(lowered, example_inputs)
-            events.emit("inductor", "wrapper", compiled)
-            fallback = getattr(compiled, "fallback", None)
-            if fallback and "internal error" in fallback:
-                raise RuntimeError(fallback)
-            return compiled
+            return self._generate(role, lowered, example_inputs, members or {})
         except Exception as error:
             failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
             return run_eagerly(gm)
+
+
+    def _generate(
+        self, role: str, lowered: Any, example_inputs: Sequence[Any], members: dict[int, Any]
+    ) -> Callable[..., Any]:
+        """Compile a graph of prims; raises what inductor reports as its own fault."""
+        inductor = import_stage("inductor")
+        target = self.values.get("target") or ("reference" if self.__name__ == "reference" else None)
+        trusted = {"check_inputs": False}  # guards and aot_autograd's runtime see to the inputs
+        with events.timed("inductor", "compile_graph", role), _patched(
+            inductor, {**trusted, **values_for("inductor", self.values)}
+        ):
+            compile_ = functools.partial(inductor.compile_graph, target=target, name=role)
+            frozen = _frozen_inputs(lowered, members) if members else {}
+            if frozen:
+                freezing = importlib.import_module(f"{inductor.__name__}.freezing")
+                compiled = freezing.freeze(lowered, frozen, compile_)
+            else:
+                compiled = compile_(lowered, example_inputs)
+        events.emit("inductor", "wrapper", compiled)
+        error = getattr(compiled, "error", None)
+        if error is not None:
+            raise error
+        return compiled
 
 
 def _frozen_inputs(gm: Any, members: dict[int, Any]) -> dict[int, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .accuracy import copy_in_layout
 from .recording import copy_of
 
 
@@ -106,6 +107,11 @@ def replace_with_inputs(
     return drop_unused(cut, left)
 
 
+def values_in_meta(gm: torch.fx.GraphModule) -> dict[str, Any]:
+    """Return the metadata of every node that has some: what `replace_with_inputs` takes where nothing may run."""
+    return {n.name: n.meta["val"] for n in gm.graph.nodes if n.meta.get("val") is not None}
+
+
 class Recorder(torch.fx.Interpreter):
     """Runs a graph in eager and keeps the value of every node."""
 
@@ -124,6 +130,4 @@ def snapshot(value: Any) -> Any:
     """Return a copy of a tensor with its strides and flags; anything else as it is."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return value
-    kept = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    kept.copy_(value.detach())
-    return kept.requires_grad_(value.requires_grad)
+    return copy_in_layout(value).requires_grad_(value.requires_grad)

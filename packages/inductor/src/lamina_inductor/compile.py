@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from time import perf_counter
@@ -22,10 +23,12 @@ from .input_check import CheckedGraph
 from .ir.program import ExternCall, GraphProgram
 from .observe import is_active, report
 from .pad_matmul import pad_matrix_products
+from .passes import is_on
 from .scheduler.fusion import Refusal
 from .scheduler.plan import schedule
 
 TARGET_OF_DEVICE = {"cpu": "cpp", "cuda": "triton"}
+_said: set[str] = set()  # reasons for another target that this process has been told
 
 
 class CompiledGraph:
@@ -33,8 +36,9 @@ class CompiledGraph:
     one by one.
 
     `source` is the generated code, `kernels` the kernel descriptions, `externs` the calls that stayed ATen ops,
-    `reasons` why (node, reason), `fusion_log` the refused
-    fusions, `output_strides` for each output None or the strides chosen for a saved tensor in place of eager's,
+    `reasons` why (node, reason), `fusion_log` the refused fusions,
+    `error` the fault for which `target` is "eager" (None where the graph is of a kind that is left to eager),
+    `output_strides` for each output None or the strides chosen for a saved tensor in place of eager's,
     `timings` seconds by stage, `target` the target's name ("eager" when the graph is run as it is, then
     `fallback` says why), `program` the scheduled program.
     """
@@ -52,6 +56,7 @@ class CompiledGraph:
         self.fusion_log: list[Refusal] = []
         self.reasons: list[tuple[str, str]] = []
         self.fallback: str | None = None
+        self.error: Exception | None = None
         self.output_strides: list[tuple[int, ...] | None] = []
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
@@ -136,7 +141,19 @@ def choose_target(name: str | Target | None, device: str) -> tuple[Target, str |
         return target, None
     if name:
         raise TargetUnavailable(f"target {wanted!r}: {reason}")
-    return find_target("reference"), f"target {wanted!r} is not available: {reason}; using the reference interpreter"
+    return find_target("reference"), _substitution(wanted, reason)
+
+
+def _substitution(wanted: str, reason: str) -> str:
+    return f"target {wanted!r} is not available: {reason}; the reference target runs in its place: same results, slow"
+
+
+def _tell(reason: str) -> None:
+    """Say once a process that another target than the device's is used."""
+    report("fallback", reason)
+    if reason not in _said:
+        _said.add(reason)
+        warnings.warn(f"lamina: {reason}", stacklevel=2)
 
 
 def compile_graph(
@@ -165,13 +182,13 @@ def compile_graph(
     except InductorError as error:
         if config.strict:
             raise
-        compiled = _eager(gm, str(error), timings)
+        compiled = _eager(gm, str(error), timings, error)
     except Exception as error:
+        internal = InductorError(f"internal error: {type(error).__name__}: {error}", hint="please report this")
+        internal.__cause__ = error
         if config.strict:
-            raise InductorError(
-                f"internal error: {type(error).__name__}: {error}", hint="please report this"
-            ) from error
-        compiled = _eager(gm, f"internal error: {type(error).__name__}: {error}", timings)
+            raise internal from error
+        compiled = _eager(gm, internal.message, timings, internal)
     timings["total"] = perf_counter() - start
     return compiled
 
@@ -187,7 +204,7 @@ def _compile(
     device = _device_of(gm, example_inputs)
     chosen, reason = choose_target(target, device)
     if reason is not None:
-        report("fallback", reason)
+        _tell(reason)
     prepare = getattr(chosen, "prepare", None)
     if prepare is not None:
         prepare(gm, config)
@@ -195,7 +212,7 @@ def _compile(
     gc.disable()  # many small objects live until the end: collections in between only cost time
     try:
         start = perf_counter()
-        if device == "cuda":
+        if device == "cuda" and is_on("pad_matmul"):
             gm = pad_matrix_products(gm)
         lowered = GraphLowering(gm, config, chosen.can_lower, example_inputs).run()
         timings["lower"] = perf_counter() - start
@@ -212,7 +229,13 @@ def _compile(
     if config.dump_dir:
         _dump(config.dump_dir, name, gm, plan.program)
     start = perf_counter()
-    built: Compiled = chosen.build(plan.program, config)
+    try:
+        built: Compiled = chosen.build(plan.program, config)
+    except TargetUnavailable as error:  # no compiler, and the cache has not what this graph needs
+        if target is not None:
+            raise
+        _tell(_substitution(chosen.name, f"{error.message} ({error.hint})"))
+        return _compile(gm, example_inputs, "reference", config, name, timings)
     timings["build"] = perf_counter() - start
     run = CheckedGraph(built, plan.program) if config.check_inputs else built
     compiled = CompiledGraph(run, chosen.name, timings)
@@ -275,10 +298,12 @@ class EagerGraph:
         return list(out) if isinstance(out, (tuple, list)) else [out]
 
 
-def _eager(gm: GraphModule, reason: str, timings: dict[str, float]) -> CompiledGraph:
+def _eager(
+    gm: GraphModule, reason: str, timings: dict[str, float], error: Exception | None = None
+) -> CompiledGraph:
     report("fallback", reason)
     compiled = CompiledGraph(EagerGraph(gm), "eager", timings)
-    compiled.fallback = reason
+    compiled.fallback, compiled.error = reason, error
     return compiled
 
 

@@ -33,6 +33,7 @@ from .lowering.products import as_loops
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
 from .ops import Op
+from .passes import is_on
 from .sizes import SizeTable
 
 SUPPORTED = {
@@ -359,7 +360,7 @@ class GraphLowering:
     def run(self) -> GraphLowering:
         """Lowers the whole graph; raises UnsupportedGraph when it cannot be handled at all."""
         self._count_uses()
-        if self.input_layouts is None:  # the results of a region lie as eager's
+        if self.input_layouts is None and is_on("layout"):  # the results of a region lie as eager's
             self.layouts = choose_layouts(self.gm.graph)
         self.device = self._main_device()
         for node in self.gm.graph.nodes:
@@ -496,7 +497,7 @@ class GraphLowering:
             return self._extern(node, lower_region(self, node, args), args, {}, val)
         reason = None
         fn = self._table.get(name) if name is not None else None
-        if is_left(self, name, args):
+        if is_left(self, name, args) and is_on("library"):
             reason = "the library's kernel is the faster one"
         elif fn is not None:
             reason = self._unsupported(args) or self._unsupported(self._metas)
@@ -576,10 +577,10 @@ class GraphLowering:
         schema = getattr(overload, "_schema", None)
         if schema is not None and schema.is_mutable:
             raise UnsupportedGraph(f"{target} mutates its arguments", node=node.name)
-        own = as_loops(self, overload, args, kwargs)
+        own = as_loops(self, overload, args, kwargs) if is_on("products") else None
         if own is not None:
             return own
-        linear = as_linear(self, overload, args, kwargs)
+        linear = as_linear(self, overload, args, kwargs) if is_on("linear") else None
         if linear is not None:
             target, args = linear
             kwargs, schema = {}, target._schema

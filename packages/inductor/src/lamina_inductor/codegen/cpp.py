@@ -15,6 +15,7 @@ import torch
 from .. import build_cache, toolchain
 from ..errors import TargetUnavailable
 from ..ir.program import GraphProgram, KernelCall
+from ..passes import is_on
 from ..runtime import NativeGraph, function_address, native
 from .cpp_ops import can_write
 from .cpp_sharing import Function, share_kernels
@@ -35,12 +36,11 @@ class CppTarget:
     name = "cpp"
 
     def unavailable(self) -> str | None:
-        """None, or why C++ cannot be used here."""
+        """None, or why C++ cannot be used here. Without a compiler it can, for graphs whose units are in the cache."""
         try:
-            toolchain.find_compiler()
             native()
         except TargetUnavailable as e:
-            return e.message
+            return f"{e.message} ({e.hint})" if e.hint else e.message
         return None
 
     def can_lower(self, op: str, dtype: torch.dtype) -> str | None:
@@ -53,7 +53,7 @@ class CppTarget:
         jobs = getattr(config, "compile_jobs", 0)
         module = native(cache_dir, cxx)
         cache = build_cache.shared_cache(cache_dir)
-        functions, calls = share_kernels(program.kernels, toolchain.vector_bytes())
+        functions, calls = share_kernels(program.kernels, toolchain.vector_bytes() if is_on("vectors") else 0)
         groups = _divide(functions)
         in_wrapper = len(groups) == 1 and len(program.steps) <= _LONG_STEPS
 

@@ -23,6 +23,7 @@ import torch
 
 from ..index import ONE, Expr, coefficient, product, substitute, symbol, to_expr
 from ..ops import MULTI_RESULT, Op
+from ..passes import is_on
 from .cpp_columns import can_split_rows, write_split_rows
 from .cpp_ops import ELEMENT, EXPENSIVE, LANE, TEXT, lane_bytes, truth, vector_type
 from .cpp_periods import narrow_columns, write_narrow_columns
@@ -81,7 +82,7 @@ class KernelWriter:
     """Writes one kernel. `vector_bytes` is the register width to fill (64, 32, 16; 0 for plain scalars)."""
 
     def __init__(self, spec: KernelSpec, name: str, vector_bytes: int) -> None:
-        self.spec = spec = rewrite(spec)
+        self.spec = spec = rewrite(spec) if is_on("rewrites") else spec
         self.name = name
         self.vector_bytes = vector_bytes
         self.lines: list[str] = []

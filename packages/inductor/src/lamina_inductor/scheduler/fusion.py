@@ -17,6 +17,7 @@ from ..config import Config
 from ..index import product
 from ..ir.extern import ExternNode
 from ..ir.loops import LoopNode
+from ..passes import is_on
 from .align import Mismatch, add_node
 from .nodes import Group, group_of
 
@@ -91,7 +92,7 @@ class Fusion:
         """All groups; their order is not yet an execution order."""
         for node in self.nodes:
             self._place(node)
-        if self.config.fusion:
+        if self.config.fusion and is_on("fusion"):
             self._merge_groups()
             self._merge_small()
         return [g for g in self.groups if g is not None]
@@ -111,7 +112,7 @@ class Fusion:
 
     def _place(self, node: Any) -> None:
         deps = self._deps_of(node)
-        if isinstance(node, LoopNode) and self.config.fusion:
+        if isinstance(node, LoopNode) and self.config.fusion and is_on("fusion"):
             multi = {x for x in node.reads if self.parts.get(x, 0) > 1}
             candidates = sorted((d for d in deps), reverse=True)
             seen = set(candidates)

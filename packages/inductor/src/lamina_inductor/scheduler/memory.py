@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..index import Expr
 from ..ir.program import Alloc, BufferDecl, ExternCall, Free, KernelCall, Reuse, Step
+from ..passes import is_on
 
 ALIGN = 64
 KEEP_STEPS = 2  # how long dead memory waits for a kernel that can take it over
@@ -77,7 +78,8 @@ def plan_memory(
             # torch's allocator for devices hands freed blocks out again by itself
             on_cpu = decl.layout.device.type == "cpu"
             wanted = (
-                on_cpu and decl.kind == "temp" and x not in pinned and _is_wanted(x, k, calls, buffers, made, arena)
+                on_cpu and decl.kind == "temp" and x not in pinned and is_on("memory")
+                and _is_wanted(x, k, calls, buffers, made, arena)
             )
             if wanted:
                 pool.setdefault(_pool_key(decl), []).append((x, k + KEEP_STEPS))

@@ -12,6 +12,7 @@ from ..config import Config
 from ..graph import GraphLowering
 from ..index import symbol
 from ..ir.program import BindSize, BufferDecl, ExternCall, GraphProgram, KernelCall, Step
+from ..passes import is_on
 from .fusion import Fused, Fusion, Refusal
 from .in_place import last_uses
 from .kernels import KernelMaker
@@ -80,7 +81,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
             return buffers[x].kind == "temp" and x not in keep and outside == 0
 
         dying = {}
-        if lowered.device.type == "cpu":  # a device's allocator hands memory out again by itself
+        if lowered.device.type == "cpu" and is_on("in_place"):  # a device's allocator hands memory out again by itself
             ours = [x for x in g.reads if x in written and last[x] == place and x not in pinned]
             dying = {x: written[x] for x in ours if buffers[x].kind == "temp" and _is_large(buffers[x], config)}
         maker = KernelMaker(g, buffers, internal, config, dying)
@@ -98,7 +99,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
         used.update(maker.arguments)
     times["kernels"] = perf_counter() - start
     start = perf_counter()
-    steps, arena, peak = plan_memory(calls, buffers, pinned, config.arena_bytes)
+    steps, arena, peak = plan_memory(calls, buffers, pinned, config.arena_bytes if is_on("memory") else 0)
     times["memory"] = perf_counter() - start
     alive = {x: d for x, d in buffers.items() if x in used or x in keep or d.kind in ("input", "constant")}
     program = GraphProgram(
