@@ -154,3 +154,61 @@ def test_rows_that_do_not_exist_are_scaled_by_weights_that_do(target):
     rows = t.broadcast_in_dim(t.rsqrt(t.sum(t.mul(x, x), (1,), torch.float32)), (0, 5), (0,))
     scaled = t.mul(t.mul(x, rows), t.broadcast(w, (0, 5)))
     run(t.finish(scaled, t.sum(t.mul(x, rows), (0,), torch.float32)), [x, w], target)
+
+
+class SlowTarget:
+    """Stands for a target whose compilers run for a while: it notes when they are started and waited for."""
+
+    name = "slow"
+
+    def __init__(self, error=None):
+        self.log = []
+        self.error = error
+
+    def unavailable(self):
+        return None
+
+    def can_lower(self, op, dtype):
+        return None
+
+    def build(self, program, config):
+        return self.begin(program, config)()
+
+    def begin(self, program, config):
+        self.log.append("begun")
+
+        def wait():
+            self.log.append("waited")
+            if self.error is not None:
+                raise self.error
+            return find_target("reference").build(program, config)
+
+        return wait
+
+
+def test_deferred_graphs_are_finished_before_they_are_called():
+    gm, x = small_graph()
+    target = SlowTarget()
+    compiled = compile_graph(gm, target=target, defer=True)
+    assert compiled.is_pending and target.log == ["begun"]
+    with pytest.raises(InductorError, match="before `finish`"):
+        compiled.unboxed(x)
+    compiled.finish()
+    compiled.finish()
+    assert not compiled.is_pending and target.log == ["begun", "waited"]
+    torch.testing.assert_close(compiled.unboxed(x)[0], x.exp().sum(1))
+    assert not compile_graph(gm, target=SlowTarget()).is_pending
+    assert not compile_graph(gm, target="reference", defer=True).is_pending
+
+
+def test_a_deferred_graph_that_cannot_be_built_falls_back():
+    gm, x = small_graph()
+    with config.patch(strict=False):
+        compiled = compile_graph(gm, target=SlowTarget(RuntimeError("no")), defer=True)
+        compiled.finish()
+    assert "no" in compiled.fallback and compiled.output_strides == []
+    torch.testing.assert_close(compiled([x])[0], x.exp().sum(1))
+    with config.patch(strict=True):
+        strict = compile_graph(gm, target=SlowTarget(RuntimeError("no")), defer=True)
+        with pytest.raises(InductorError, match="no"):
+            strict.finish()

@@ -77,6 +77,26 @@ def test_inputs_that_stay_are_replayed_without_copies(program):
     assert not runner._copied
 
 
+@pytest.mark.parametrize("replayed", [0.5, 1.0, 2.0])
+def test_replays_that_are_measured_slower_give_way_to_plain_launches(program, replayed):
+    times = iter([1.0, replayed] * 10)
+
+    def clock(run):
+        run()
+        return next(times)
+
+    runner = CudaGraphRunner(program, CPU, clock=clock)
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    held = []
+    for k in range(8):
+        x.fill_(float(k))
+        held.append(check(runner, x, w)[0].clone())
+    assert (runner.reason is not None) == (replayed > 1.05)
+    assert bool(runner._recordings) == (replayed <= 1.05)
+    for k, got in enumerate(held):
+        torch.testing.assert_close(got, torch.full((3, 4), float(k)) @ w)
+
+
 def test_only_the_input_that_moves_is_copied(program):
     runner = CudaGraphRunner(program, CPU)
     w, alive = torch.randn(4, 5), []

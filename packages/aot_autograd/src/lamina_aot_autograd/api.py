@@ -14,9 +14,9 @@ from .errors import TraceError, UnsupportedError
 from .interpret import KEEPS_INPUTS, needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
-from .partition import Partition, note_saved_strides, partition
+from .partition import Partition, partition
 from .regions import roll_repeats
-from .runtime import build_inference, build_training, compile_with
+from .runtime import BackwardGraph, build_inference, build_training, compile_both, compile_with
 from .schemas import JointGraph
 from .trace.region_calls import RegionTracer
 from .wrappers.boxing import run_eagerly
@@ -245,14 +245,14 @@ class _Entries:
         parts: Partition | None = None
         if joint.metadata.needs_autograd:
             parts = partition(joint, options.partitioner, memory_budget=options.memory_budget)
+            backward = BackwardGraph(parts.backward, options.backward)
             with torch.no_grad():
-                forward = compile_with(options.forward, parts.forward, "forward_compiled")
-            note_saved_strides(parts, forward)
+                forward = compile_both(parts, options.forward, backward)
             call = build_training(
                 joint,
                 parts,
                 forward,
-                options.backward,
+                backward,
                 groups,
                 self.gm.forward,
                 autocast,

@@ -6,7 +6,11 @@ class a graph. The backward is compiled at the first backward. The generated sou
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import functools
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -35,13 +39,44 @@ from .double_backward import (
 )
 from .errors import AotError
 from .observe import is_observed, report
-from .partition import Partition
+from .partition import Partition, note_saved_strides
 from .partition.extract import is_grad_mode_read, is_random
 from .schemas import GraphMetadata, JointGraph
 from .wrappers import mutation
 from .wrappers.alias import compile_recipe, describe
 from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
 from .wrappers.dedup import AliasGroup
+
+
+def completed(compiled: Any) -> Callable:
+    """What a compiler returned, ready to be called: one that returned early is waited for."""
+    complete = getattr(compiled, "complete", None)
+    return compiled if complete is None else complete()
+
+
+def compile_both(parts: Partition, compiler: Callable, backward: BackwardGraph) -> Callable:
+    """The compiled forward of a partition; the backward is told how saved tensors lie in memory.
+
+    A compiler may return early, with an object that has `output_strides` and `complete()`, while other processes work
+    for it: then the backward is compiled beside it.
+    """
+    early = compile_with(compiler, parts.forward, "forward_compiled")
+    note_saved_strides(parts, early)
+    if getattr(early, "complete", None) is None:
+        return early
+    if not any(_is_symbolic_value(v) for v in fakes_of(parts.backward)):  # sizes are known to one thread at a time
+        backward.start()
+    forward = completed(early)
+    if getattr(forward, "output_strides", None) != early.output_strides:  # it fell back to something else
+        backward.forget()
+        for node in parts.backward.graph.nodes:
+            node.meta.pop("physical_stride", None)
+        note_saved_strides(parts, forward)
+    return forward
+
+
+def _is_symbolic_value(value: Any) -> bool:
+    return isinstance(value, torch.SymInt) or (isinstance(value, torch.Tensor) and _is_symbolic(value))
 
 
 def fakes_of(gm: fx.GraphModule) -> list[Any]:
@@ -244,7 +279,7 @@ def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
 
 # From this many saved bytes on, a backward gets its inputs in a list that it may empty: saved tensors are then freed
 # while it runs, as in eager. Below, the direct call is faster.
-BOXED_FROM_BYTES = 1 << 22
+BOXED_FROM_BYTES = 1 << 18
 
 
 # -- training ---------------------------------------------------------------------------------------------------------
@@ -254,7 +289,7 @@ def build_training(
     joint: JointGraph,
     parts: Partition,
     forward: Callable,
-    backward_compiler: Callable,
+    backward: BackwardGraph,
     groups: Sequence[AliasGroup],
     eager: Callable,
     autocast: bool,
@@ -262,26 +297,53 @@ def build_training(
 ) -> Callable:
     """The callable for a graph with gradients: a Function class around the two compiled graphs."""
     meta = joint.metadata
-    function = make_function(joint, parts, forward, backward_compiler, autocast, compile_now, eager, groups)
+    function = make_function(joint, parts, forward, backward, autocast, compile_now, eager, groups)
     call = _build_call(meta, groups, short_apply(function), eager, "training")
     call.function = function
     return call
 
 
-class _Backward:
-    """The backward graph and, from the first call on, its compiled form."""
+class BackwardGraph:
+    """The backward graph and its compiled form, which is made at the first call or, from `start` on, beside whatever
+    runs meanwhile."""
 
     def __init__(self, gm: fx.GraphModule, compiler: Callable) -> None:
         self.gm = gm
         self.compiler = compiler
         self.call: Callable | None = None
         self.boxed: Callable | None = None
+        self._early: threading.Thread | None = None
+        self._started: list[Any] = []
+
+    def start(self) -> None:
+        """Begin to compile in a thread of its own."""
+
+        def work() -> None:
+            # an error comes again where the backward is first needed
+            with contextlib.suppress(Exception):
+                self._started.append(self._begin())
+
+        run = functools.partial(contextvars.copy_context().run, work)
+        self._early = threading.Thread(target=run, name="lamina-backward", daemon=True)
+        self._early.start()
+
+    def forget(self) -> None:
+        """Take back `start`: the backward is compiled at its first call."""
+        if self._early is not None:
+            self._early.join()
+        self._early, self._started = None, []
+
+    def _begin(self) -> Any:
+        with torch.no_grad(), collection_paused():
+            return compile_with(self.compiler, self.gm, "backward_compiled")
 
     def compile(self) -> Callable:
         """The positional callable (compiled on first use)."""
         if self.call is None:
-            with torch.no_grad(), collection_paused():
-                compiled = compile_with(self.compiler, self.gm, "backward_compiled")
+            if self._early is not None:
+                self._early.join()
+            with torch.no_grad():
+                compiled = completed(self._started.pop() if self._started else self._begin())
             self.call = positional(compiled)
             self.boxed = compiled if is_boxed(compiled) else None
         return self.call
@@ -303,7 +365,7 @@ def make_function(
     joint: JointGraph,
     parts: Partition,
     forward: Callable,
-    backward_compiler: Callable,
+    backward: BackwardGraph,
     autocast: bool,
     compile_now: bool,
     eager: Callable,
@@ -313,7 +375,6 @@ def make_function(
     call = positional(forward)
     if autocast:
         call = without_autocast(call)
-    backward = _Backward(parts.backward, backward_compiler)
     source = _Source()
     names = source.names
     names.update(fw=call, weak=weakref.ref, Function=torch.autograd.Function)
@@ -495,7 +556,7 @@ def _gradients(slots: Sequence[int | None], passed: dict[int, str], parts: Parti
     return ["None" if slot is None else passed.get(slot, f"outs[{slot}]") for slot in slots]
 
 
-def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backward: _Backward) -> None:
+def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backward: BackwardGraph) -> None:
     meta = joint.metadata
     names = source.names
 

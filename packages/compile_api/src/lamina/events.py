@@ -33,6 +33,12 @@ _own: list[Callable[[Any], None]] = []
 _silent: ContextVar[bool] = ContextVar("lamina_events_silent", default=False)
 
 
+def needs_order() -> bool:
+    """True when a listener relies on one thing being reported after the other; one that does not says so with an
+    attribute `takes_any_order`."""
+    return not all(getattr(callback, "takes_any_order", False) for callback in _own)
+
+
 def emit(stage: str, name: str, payload: Any = None, seconds: float = 0.0) -> None:
     """Report an event of the pipeline to the listeners."""
     if _own:

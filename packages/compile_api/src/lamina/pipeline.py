@@ -163,34 +163,61 @@ class Rung:
             if self.__name__ == "aot_prims":
                 return run_eagerly(lowered)
             stage = "inductor"
-            return self._generate(role, lowered, example_inputs, members or {})
+            compiled = self._generate(role, lowered, example_inputs, members or {})
+            if getattr(compiled, "is_pending", False):
+                return PendingGraph(compiled, functools.partial(self._complete, gm, example_inputs, compiled))
+            return compiled
         except Exception as error:
             failures.handle(error, stage=stage, gm=gm, example_inputs=example_inputs, rung=self)
             return run_eagerly(gm)
 
+    def _complete(self, gm: Any, example_inputs: Sequence[Any], compiled: Any) -> Callable[..., Any]:
+        """What `_lower` began to compile, ready to be called."""
+        try:
+            compiled.finish()
+            return _without_fault(compiled)
+        except Exception as error:
+            failures.handle(error, stage="inductor", gm=gm, example_inputs=example_inputs, rung=self)
+            return import_stage("aot").run_eagerly(gm)
 
     def _generate(
         self, role: str, lowered: Any, example_inputs: Sequence[Any], members: dict[int, Any]
     ) -> Callable[..., Any]:
-        """Compile a graph of prims; raises what inductor reports as its own fault."""
+        """Compile a graph of prims; raises what inductor reports as its own fault. The parts of a training step are
+        compiled side by side (such a graph is pending), unless a listener needs them one after the other."""
         inductor = import_stage("inductor")
         target = self.values.get("target") or ("reference" if self.__name__ == "reference" else None)
         trusted = {"check_inputs": False}  # guards and aot_autograd's runtime see to the inputs
+        defer = role in ("forward", "backward") and not events.needs_order()
         with events.timed("inductor", "compile_graph", role), _patched(
             inductor, {**trusted, **values_for("inductor", self.values)}
         ):
-            compile_ = functools.partial(inductor.compile_graph, target=target, name=role)
+            compile_ = functools.partial(inductor.compile_graph, target=target, name=role, defer=defer)
             frozen = _frozen_inputs(lowered, members) if members else {}
             if frozen:
                 freezing = importlib.import_module(f"{inductor.__name__}.freezing")
                 compiled = freezing.freeze(lowered, frozen, compile_)
             else:
                 compiled = compile_(lowered, example_inputs)
-        events.emit("inductor", "wrapper", compiled)
-        error = getattr(compiled, "error", None)
-        if error is not None:
-            raise error
-        return compiled
+        return compiled if getattr(compiled, "is_pending", False) else _without_fault(compiled)
+
+
+class PendingGraph:
+    """A graph whose compilers still run. `output_strides` are known already; `complete()` waits and returns the
+    callable."""
+
+    def __init__(self, compiled: Any, complete: Callable[[], Callable[..., Any]]) -> None:
+        self.output_strides = compiled.output_strides
+        self.complete = complete
+
+
+def _without_fault(compiled: Any) -> Callable[..., Any]:
+    """`compiled`; raises the fault for which it would run in eager."""
+    events.emit("inductor", "wrapper", compiled)
+    error = getattr(compiled, "error", None)
+    if error is not None:
+        raise error
+    return compiled
 
 
 def _frozen_inputs(gm: Any, members: dict[int, Any]) -> dict[int, Any]:

@@ -27,6 +27,8 @@ def is_wanted() -> bool:
 class Progress:
     """Follows the pipeline's events; one line, rewritten in place from a timer thread."""
 
+    takes_any_order = True  # steps begin and end in several threads
+
     def __init__(self, stream: Any = None) -> None:
         self.stream = stream
         self.depth = 0

@@ -46,10 +46,7 @@ class CompiledGraph:
     _boxed_call = True
 
     def __init__(self, run: Callable[..., Sequence[Any]], target: str, timings: dict[str, float]) -> None:
-        self.run = run
-        # straight to the native function where the target has one: no Python frame between the caller and it
-        self.unboxed: Callable[..., Sequence[Any]] = getattr(run, "unboxed", run)
-        self._boxed: Callable[[list[Any]], list[Any]] | None = getattr(run, "boxed", None)
+        self._use(run)
         self.target = target
         self.timings = timings
         self.program: GraphProgram | None = None
@@ -58,6 +55,25 @@ class CompiledGraph:
         self.fallback: str | None = None
         self.error: Exception | None = None
         self.output_strides: list[tuple[int, ...] | None] = []
+        self._finish: Callable[[], None] | None = None
+
+    def _use(self, run: Callable[..., Sequence[Any]]) -> None:
+        self.run = run
+        # straight to the native function where the target has one: no Python frame between the caller and it
+        self.unboxed: Callable[..., Sequence[Any]] = getattr(run, "unboxed", run)
+        self._boxed: Callable[[list[Any]], list[Any]] | None = getattr(run, "boxed", None)
+
+    @property
+    def is_pending(self) -> bool:
+        """True while compilers run for it: then it has everything but code, and `finish` must come before a call."""
+        return self._finish is not None
+
+    def finish(self) -> None:
+        """Waits for the compilers of a graph compiled with ``defer=True``; once is enough. Errors are those of
+        `compile_graph`."""
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         if self._boxed is not None:
@@ -163,6 +179,7 @@ def compile_graph(
     target: str | Target | None = None,
     config: Config | None = None,
     name: str = "graph",
+    defer: bool = False,
 ) -> CompiledGraph:
     """Compiles a functional graph of prims and extern ops.
 
@@ -171,26 +188,32 @@ def compile_graph(
     device of the inputs unless given. What cannot be lowered is called as it is; a graph that cannot be handled at
     all runs in eager mode,
     and `CompiledGraph.fallback` says why. Internal errors do the same, except in strict mode, where they are raised.
+    `defer`: where the target can, return while compilers still run (`CompiledGraph.is_pending`).
     """
     config = config or current()
     start = perf_counter()
     timings: dict[str, float] = {}
     try:
-        compiled = _compile(gm, example_inputs, target or config.target or None, config, name, timings)
-    except UnsupportedGraph as error:
-        compiled = _eager(gm, str(error), timings)
-    except InductorError as error:
-        if config.strict:
-            raise
-        compiled = _eager(gm, str(error), timings, error)
+        compiled = _compile(gm, example_inputs, target or config.target or None, config, name, timings, defer)
     except Exception as error:
-        internal = InductorError(f"internal error: {type(error).__name__}: {error}", hint="please report this")
-        internal.__cause__ = error
-        if config.strict:
-            raise internal from error
-        compiled = _eager(gm, internal.message, timings, internal)
+        compiled = _eager(gm, *_fault(error, config), timings)
     timings["total"] = perf_counter() - start
     return compiled
+
+
+def _fault(error: Exception, config: Config) -> tuple[str, Exception | None]:
+    """(why a graph runs in eager mode after `error`, the fault if it is one); raised where that is not wanted."""
+    if isinstance(error, UnsupportedGraph):
+        return str(error), None
+    if isinstance(error, InductorError):
+        if config.strict:
+            raise error
+        return str(error), error
+    internal = InductorError(f"internal error: {type(error).__name__}: {error}", hint="please report this")
+    internal.__cause__ = error
+    if config.strict:
+        raise internal from error
+    return internal.message, internal
 
 
 def _compile(
@@ -200,6 +223,7 @@ def _compile(
     config: Config,
     name: str,
     timings: dict[str, float],
+    defer: bool = False,
 ) -> CompiledGraph:
     device = _device_of(gm, example_inputs)
     chosen, reason = choose_target(target, device)
@@ -230,15 +254,19 @@ def _compile(
         _dump(config.dump_dir, name, gm, plan.program)
     start = perf_counter()
     try:
-        built: Compiled = chosen.build(plan.program, config)
+        begin = getattr(chosen, "begin", None) if defer else None
+        if begin is not None:
+            compiled = _begin(gm, plan.program, chosen.name, begin(plan.program, config), config, timings)
+        else:
+            built: Compiled = chosen.build(plan.program, config)
+            run = CheckedGraph(built, plan.program) if config.check_inputs else built
+            compiled = CompiledGraph(run, chosen.name, timings)
     except TargetUnavailable as error:  # no compiler, and the cache has not what this graph needs
         if target is not None:
             raise
         _tell(_substitution(chosen.name, f"{error.message} ({error.hint})"))
         return _compile(gm, example_inputs, "reference", config, name, timings)
     timings["build"] = perf_counter() - start
-    run = CheckedGraph(built, plan.program) if config.check_inputs else built
-    compiled = CompiledGraph(run, chosen.name, timings)
     compiled.program, compiled.fusion_log, compiled.reasons = plan.program, plan.log, lowered.reasons
     compiled.output_strides = lowered.output_strides
     if is_active():
@@ -251,6 +279,37 @@ def _compile(
         for node, why in lowered.reasons:
             report("fallback", f"{node}: {why}")
         report("program", plan.program, timings["lower"] + timings["schedule"])
+    return compiled
+
+
+def _begin(
+    gm: GraphModule,
+    program: GraphProgram,
+    target: str,
+    wait: Callable[[], Compiled],
+    config: Config,
+    timings: dict[str, float],
+) -> CompiledGraph:
+    """A graph whose compilers run: `wait` returns what they make."""
+
+    def too_early(*inputs: Any) -> Sequence[Any]:
+        raise InductorError("a graph was called before `finish`", hint="please report this")
+
+    compiled = CompiledGraph(too_early, target, timings)
+
+    def finish() -> None:
+        start = perf_counter()
+        try:
+            built = wait()
+            compiled._use(CheckedGraph(built, program) if config.check_inputs else built)
+        except Exception as error:
+            compiled.fallback, compiled.error = _fault(error, config)
+            report("fallback", compiled.fallback)
+            compiled.target, compiled.output_strides = "eager", []  # eager's strides: no promise holds any more
+            compiled._use(EagerGraph(gm))
+        timings["finish"] = perf_counter() - start
+
+    compiled._finish = finish
     return compiled
 
 

@@ -10,8 +10,9 @@ more. While someone does, another recording (a few at most) or
 the plain launches serve the call. So there is no error about memory overwritten by a later run, and never a wrong
 number.
 
-A graph that cannot be recorded (a CPU tensor among the inputs, an op that synchronises, symbolic sizes) runs plainly;
-`CudaGraphRunner.reason` says why.
+A graph that cannot be recorded (a CPU tensor among the inputs, an op that synchronises, symbolic sizes) runs plainly,
+and so does one whose first recording is measured and found slower than plain launches; `CudaGraphRunner.reason` says
+why.
 
 Callers go through `CudaGraphRunner.unboxed`: a native object that knows the recordings, compares addresses and
 launches; this Python code is what it calls when none of them fits.
@@ -19,6 +20,7 @@ launches; this Python code is what it calls when none of them fits.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +34,19 @@ MAX_RECORDINGS = 4
 MAX_SHAPES = 8
 MOVES_BEFORE_COPY = 2  # how often an input's address may change before it is copied into a buffer of its own
 PLAIN_BEFORE_GIVING_UP = 64  # calls that could not be replayed, if they are the most
+MEASURED_ROUNDS = 5  # of a plain run and a replay each, and no more than `MEASURED_SECONDS` of them
+MEASURED_SECONDS = 0.05
+SLOWER = 1.05
 _data_ptr = torch.Tensor.data_ptr
+
+
+def call_seconds(run: Callable[[], object]) -> float:
+    """Seconds from an idle device to an idle device."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
 class Recording:
@@ -69,9 +83,11 @@ class CudaGraphRunner:
         fixed_numbers: bool = False,
         driver: cuda_driver.ReplayFunctions | None = None,
         count: int = 0,
+        clock: Callable[[Callable[[], object]], float] | None = None,
     ) -> None:
         """`driver`: functions of the device's driver for native replays of a graph with `count` inputs; None: replay
-        from Python."""
+        from Python. `clock`: what the first recording is compared with plain launches by (only for a graph that may be
+        run again for nothing)."""
         self._run = run
         self._device = device
         self._fixed_numbers = fixed_numbers
@@ -82,6 +98,7 @@ class CudaGraphRunner:
         self._copied: dict[int, torch.Tensor] = {}
         self._plain_addresses = False  # every input is a tensor that is used where it lies
         self.reason: str | None = None
+        self._clock = clock
         self._replays = 0
         self._plain = 0
         self._native: Any = None
@@ -185,10 +202,40 @@ class CudaGraphRunner:
         before = philox_offset(self._device)
         results = self._replay(recording, inputs)
         # a graph that draws random numbers gets its seed from torch at each replay
-        if self._native is not None and philox_offset(self._device) == before:
+        if philox_offset(self._device) != before:
+            return results
+        if self._clock is not None:
+            self.reason = self._compare(recording, inputs, self._clock)
+            self._clock = None
+            if self.reason is not None:
+                self._recordings.clear()
+                self._tell_native()
+                return self._run(*inputs)
+        if self._native is not None:
             recording.native = self._native_arguments(recording, inputs)
             self._tell_native()
         return results
+
+    def _compare(
+        self, r: Recording, inputs: Sequence[torch.Tensor], clock: Callable[[Callable[[], object]], float]
+    ) -> str | None:
+        """Why plain launches are to serve all calls; None where replays are not slower. Nobody holds results yet."""
+
+        def replay() -> None:
+            self._fill(inputs)
+            r.graph.replay()
+
+        plain = replayed = float("inf")
+        spent = 0.0
+        for _ in range(MEASURED_ROUNDS):
+            times = clock(lambda: self._run(*inputs)), clock(replay)
+            plain, replayed = min(plain, times[0]), min(replayed, times[1])
+            spent += sum(times)
+            if spent > MEASURED_SECONDS:
+                break
+        if replayed <= SLOWER * plain:
+            return None
+        return f"a replay takes {replayed * 1e6:.0f} us, plain launches {plain * 1e6:.0f} us"
 
     def _native_arguments(self, r: Recording, inputs: Sequence[Any]) -> tuple | None:
         """(exec, addresses, copies, outputs, storages) as the native object takes them."""
@@ -228,10 +275,11 @@ class ShapedRunners:
         device: torch.device,
         driver: cuda_driver.ReplayFunctions | None = None,
         count: int = 0,
+        clock: Callable[[Callable[[], object]], float] | None = None,
     ) -> None:
         self._run = run
         self._device = device
-        self._native = driver, count
+        self._native = driver, count, clock
         self.source = getattr(run, "source", "")
         self.runners: dict[tuple, CudaGraphRunner] = {}
 

@@ -32,7 +32,7 @@ from .lowering.matmul import as_linear
 from .lowering.products import as_loops
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
-from .ops import Op
+from .ops import FLOAT8, Op
 from .passes import is_on
 from .sizes import SizeTable
 
@@ -41,6 +41,9 @@ SUPPORTED = {
     torch.int32,
     torch.int64,
 }  # fmt: skip
+
+# what is done with float8 values inside kernels, where the target has them; eager can do little more
+FLOAT8_PRIMS = frozenset("convert_element_type clone broadcast_in_dim permute reshape slice restride".split())
 
 # views in eager too: a graph output that is one of these may share memory with an input or another output
 ALIASING = {"broadcast_in_dim", "permute", "reshape", "slice", "as_strided", "diagonal", "unfold"}
@@ -500,7 +503,7 @@ class GraphLowering:
         if is_left(self, name, args) and is_on("library"):
             reason = "the library's kernel is the faster one"
         elif fn is not None:
-            reason = self._unsupported(args) or self._unsupported(self._metas)
+            reason = self._unsupported(args, name) or self._unsupported(self._metas, name)
             if reason is None:
                 before = len(self.nodes), len(self.buffers)
                 try:
@@ -530,14 +533,18 @@ class GraphLowering:
     def _reads_data(self, node: Node) -> bool:
         return any(isinstance(a, Node) and is_tensor(a.meta.get("val")) for a in node.args) and not _is_size_query(node)
 
-    def _unsupported(self, values: Any) -> str | None:
+    def _unsupported(self, values: Any, prim: str) -> str | None:
         for v in values:
             if isinstance(v, (tuple, list)):
-                reason = self._unsupported(v)
+                reason = self._unsupported(v, prim)
                 if reason is not None:
                     return reason
             elif isinstance(v, (TensorValue, ResultMeta)):
-                if v.dtype not in SUPPORTED:
+                if v.dtype in FLOAT8 and prim in FLOAT8_PRIMS:
+                    reason = self.can_lower("float8", v.dtype)
+                    if reason is not None:
+                        return reason
+                elif v.dtype not in SUPPORTED:
                     return f"dtype {v.dtype}"
                 if v.device.type != self.device.type:
                     return f"device {v.device}"

@@ -8,8 +8,8 @@ An `Op` is one SSA value: ``Op.args`` holds other Ops, index expressions (`lamin
 numbers, strings,
 ``torch.dtype`` or None. ``Op.dtype`` is the dtype of the value and the dtype the op *computes in*:
 
-* There are no float16/bfloat16 values. ``load`` from such a buffer yields float32, ``store`` into one rounds to
-  nearest
+* There are no float16/bfloat16/float8 values (`NARROW`). ``load`` from such a buffer yields float32, ``store`` into one
+  rounds to nearest
   even; `round_to` rounds a float32 value in between where the program asked for it.
 * int8, int16, uint8, ... wrap around in their own dtype. bool is a value of its own (bitwise ops on it are logical).
 * Comparison and logic ops yield bool. ``maximum``/``minimum`` and the max/min reductions propagate NaN.
@@ -48,7 +48,7 @@ def _rows() -> list[OpDef]:
         OpDef("constant", 0, "value", "given", "constant(number): bool, int or float (inf and nan too)"),
         OpDef("index_expr", 0, "value", "given", "index_expr(expr): value of an index expression"),
         OpDef("to_dtype", 1, "convert", "given", "to_dtype(x): C conversion to the op's dtype; x != 0 for bool"),
-        OpDef("round_to", 1, "convert", "same", "round_to(x, dtype): float32 x rounded to bfloat16/float16 values"),
+        OpDef("round_to", 1, "convert", "same", "round_to(x, dtype): float32 x rounded to values of a narrow dtype"),
         OpDef("bitcast", 1, "convert", "given", "bitcast(x): same bits as another dtype of equal size"),
         OpDef("where", 3, "logic", "second", "where(c, a, b): a if c else b"),
         OpDef("reduction", 1, "reduce", "given", "reduction(value, kind, index): over the loops; see REDUCTIONS"),
@@ -147,9 +147,14 @@ class Op:
         return f"<{self.name} {str(self.dtype).removeprefix('torch.')}>"
 
 
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+NARROW = (torch.float16, torch.bfloat16, *FLOAT8)
+"""Floating-point dtypes of memory whose values are float32 inside a kernel."""
+
+
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which values of a buffer of `dtype` live inside a kernel."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.float32 if dtype in NARROW else dtype
 
 
 def is_number(a: Any) -> bool:

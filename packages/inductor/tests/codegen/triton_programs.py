@@ -125,6 +125,25 @@ def _one(op):
     return lambda t, *inputs: t.call(op[0], *inputs, *op[1:])
 
 
+def _float8(t: Tracer, x, y):
+    """Casts to both formats, overflow and tiny values included, and back."""
+    made = [t.call(aten._to_copy.default, x, dtype=d) for d in (torch.float8_e4m3fn, torch.float8_e5m2)]
+    given = t.call(aten._to_copy.default, y, dtype=torch.bfloat16)
+    back = [t.call(aten._to_copy.default, m, dtype=torch.float32) for m in made]
+    return *made, t.call(aten.mul.Tensor, given, 3.0), t.call(aten.add.Tensor, *back)
+
+
+def _spread(*shape):
+    """From far below the smallest float8 to beyond the largest, infinities and NaN."""
+
+    def make():
+        x = torch.randn(*shape) * torch.exp2(torch.randint(-20, 18, shape).float())
+        x.view(-1)[:8] = torch.tensor([448.0, 464.0, 465.0, 1e9, float("inf"), -float("inf"), float("nan"), -0.0])
+        return x
+
+    return make
+
+
 def _normal(*shape, dtype=torch.float32):
     return lambda: torch.randn(*shape).to(dtype)
 
@@ -186,6 +205,7 @@ PROGRAMS = {
                             _depthwise_backward(1, 1)),
     "strided_gradients": ("pointwise", [_image(2, 8, 5, 4), _image(2, 8, 9, 8), _normal(8, 1, 5, 5)],
                           _depthwise_backward(2, 2)),
+    "float8": ("pointwise", [_spread(40, 33), _normal(40, 33, dtype=torch.float8_e4m3fn)], _float8),
     "odd_gradients": ("pointwise", [_image(2, 8, 3, 2), _image(2, 8, 9, 9), _normal(8, 1, 2, 3)],
                       _depthwise_backward(3, 0, 2)),
 }  # fmt: skip
@@ -212,8 +232,14 @@ def interpret(name: str) -> dict:
     problem = compiled.fallback or "; ".join(map(str, compiled.reasons or [e.target for e in compiled.externs]))
     try:
         for a, b in zip(got, expected, strict=True):
+            if b.dtype.itemsize == 1 and b.dtype.is_floating_point:  # all bits but those of NaN
+                assert a.dtype == b.dtype and torch.equal(a.float().isnan(), b.float().isnan())
+                numbers = ~b.float().isnan()
+                a, b = a.view(torch.uint8).masked_fill(~numbers, 0), b.view(torch.uint8).masked_fill(~numbers, 0)
             half = b.dtype == torch.bfloat16  # eager rounds in between
-            torch.testing.assert_close(a, b, rtol=2e-2 if half else 1e-4, atol=1e-1 if half else 1e-4)
+            torch.testing.assert_close(
+                a, b, rtol=2e-2 if half else 1e-4, atol=1e-1 if half else 1e-4, equal_nan=True
+            )
             assert a.stride() == b.stride()
     except AssertionError as e:
         problem = str(e)

@@ -91,3 +91,40 @@ def test_expanded_output(target):
     x = torch.randn(3, 1)
     t = Tracer(x)
     run(t.finish(t.broadcast_in_dim(t.exp(x), (3, 4), (0, 1))), [x], target, stride=False)
+
+
+def test_a_padded_bias_reaches_attention_as_it_lies_in_eager():
+    """Fused attention on CUDA wants rows of a bias at multiples of 8 elements: eager pads and cuts them."""
+    import operator
+
+    import torch.fx as fx
+
+    import lamina_primtorch
+    from lamina_inductor.config import Config
+    from lamina_inductor.graph import GraphLowering
+    from lamina_inductor.ir.program import ExternCall
+    from lamina_inductor.scheduler.plan import schedule
+    from lamina_primtorch.value import Value
+
+    aten, graph, device = torch.ops.aten, fx.Graph(), torch.device("cuda", 0)
+
+    def call(op, args, *val):
+        node = graph.call_function(op, args) if callable(op) else graph.placeholder(op)
+        node.meta["val"] = Value(*val, torch.float32, device) if len(val) == 2 else val[0]
+        return node
+
+    q, k, v = (call(name, (), (2, 4, 17, 16), (1088, 272, 16, 1)) for name in "qkv")
+    x = call("bias", (), (1, 4, 17, 17), (1156, 289, 17, 1))
+    x = call(aten.constant_pad_nd.default, (x, [0, 7], 0.0), (1, 4, 17, 24), (1632, 408, 24, 1))
+    x = call(aten.slice.Tensor, (x, -1, 0, 17), (1, 4, 17, 17), (1632, 408, 24, 1))
+    x = call(aten.expand.default, (x, [2, 4, 17, 17]), (2, 4, 17, 17), (0, 408, 24, 1))
+    results = [((2, 4, 17, 16), (1088, 16, 64, 1)), ((2, 4, 32), (128, 32, 1)), ((), ()), ((), ())]
+    vals = [Value(*r, torch.int64 if not r[0] else torch.float32, device) for r in results]
+    out = call(aten._scaled_dot_product_efficient_attention.default, (q, k, v, x, False), vals)
+    graph.output((call(operator.getitem, (out, 0), *results[0]),))
+    gm = lamina_primtorch.decompose(fx.GraphModule(torch.nn.Module(), graph), "prims")
+    program = schedule(GraphLowering(gm, Config()).run(), "test").program
+    (attention,) = (s for s in program.steps if isinstance(s, ExternCall))
+    bias = attention.args[3]
+    layout = bias.layout or program.buffers[bias.name].layout
+    assert tuple(int(s) for s in layout.stride) == (0, 408, 24, 1)

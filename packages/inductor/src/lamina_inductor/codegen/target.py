@@ -33,7 +33,9 @@ class Target(Protocol):
     `build(program, config)` generates code for all kernels of the program and its wrapper, compiles it, and returns a
     `Compiled`. It never
     changes the program.
-    A target may have `prepare(gm, config)`, called before a graph is lowered: what it starts there runs meanwhile.
+    A target may have `prepare(gm, config)`, called before a graph is lowered: what it starts there runs meanwhile. It
+    may have `begin(program, config)`: `build` in two steps, which starts its compilers and returns a function that
+    waits for them and returns the `Compiled`.
     """
 
     name: str

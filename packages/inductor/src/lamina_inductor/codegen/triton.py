@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -103,13 +103,21 @@ class TritonTarget:
         mark = cache_folder(config) / f"{hashlib.sha256(gm.code.encode()).hexdigest()[:32]}.seen"
         if mark.exists():
             return
-        triton_pool.start(getattr(config, "compile_jobs", 0))
+        from .triton_native import capability
+
+        device = torch.device("cuda", torch.cuda.current_device())
+        triton_pool.start(getattr(config, "compile_jobs", 0), capability(device))
         with contextlib.suppress(OSError):
             mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             mark.touch()
 
     def build(self, program: GraphProgram, config: Any) -> Any:
         """Generates, compiles and loads the program."""
+        return self.begin(program, config)()
+
+    def begin(self, program: GraphProgram, config: Any) -> Callable[[], Any]:
+        """`build` in two steps: compilers run from now on; the function returned waits for them and loads the
+        program."""
         kernels: dict[str, TritonKernel] = {}
         for spec in program.kernels:
             if spec.key() not in kernels:
@@ -117,10 +125,10 @@ class TritonTarget:
                 name = f"k{hashlib.sha256(spec.key().encode()).hexdigest()[:12]}"
                 kernels[spec.key()] = generate(_renamed(spec, name))
         if is_interpreting():
-            return InterpretedProgram(program, kernels, config)
-        from .triton_native import build_native
+            return lambda: InterpretedProgram(program, kernels, config)
+        from .triton_native import begin_native
 
-        return build_native(program, kernels, config)
+        return begin_native(program, kernels, config)
 
 
 def _renamed(spec: KernelSpec, name: str) -> KernelSpec:
@@ -175,7 +183,7 @@ def run_launches(
     values = dict(zip(spec.sizes, sizes))
     if any(int(evaluate(v.size, values)) == 0 for v in spec.loops):
         return
-    named = {b.name: t for b, t in zip(spec.arguments, buffers)}
+    named = {b.name: t.view(torch.uint8) if b.dtype in triton_ops.BYTES else t for b, t in zip(spec.arguments, buffers)}
     device = buffers[0].device if buffers else "cpu"
     for w in kernel.workspaces:
         named[w.name] = torch.empty(int(evaluate(w.rows, values)), dtype=w.dtype, device=device)

@@ -27,10 +27,26 @@ def compile_ahead(module: Any, request: dict[str, Any]) -> Any:
         return triton.compile(source, target=gpu_target(request["arch"]), options=request["options"])
 
 
-def warm() -> None:
-    """Import what a first compilation would import."""
-    with contextlib.suppress(ImportError):
-        from triton.backends.nvidia import compiler  # noqa: F401
+def warm(arch: int | str) -> None:
+    """Import and start what a first compilation would: it compiles a kernel, and keeps nothing of it."""
+    from triton import knobs
+
+    from . import triton_warm
+
+    request = {
+        "function": "first",
+        "signature": {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+        "constexprs": {"BLOCK": 128},
+        "aligned": ["x", "y"],
+        "arch": arch,
+        "options": {"num_warps": 4, "num_stages": 1},
+    }
+    before = knobs.compilation.always_compile
+    knobs.compilation.always_compile = True  # what lies in Triton's cache would start no compiler
+    try:
+        compile_ahead(triton_warm, request)
+    finally:
+        knobs.compilation.always_compile = before
 
 
 @contextlib.contextmanager

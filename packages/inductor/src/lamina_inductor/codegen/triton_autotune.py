@@ -243,7 +243,7 @@ class DeviceMeasure:
             layout = self.program.buffers[name].layout
             numel = int(evaluate(layout.offset + layout.span, {}))
             t = torch.zeros(max(numel, 1), dtype=layout.dtype, device=self.device)
-            if layout.dtype.is_floating_point:
+            if layout.dtype.is_floating_point and layout.dtype.itemsize > 1:
                 t.normal_(generator=source)
             named[parameter.name] = t
         for w in kernel.workspaces:

@@ -25,6 +25,10 @@ import torch
 from ..index import product, to_expr
 from ..ops import Op
 from .kernel import KernelSpec, LoopVar, Phase
+from .triton_blocks import uses_wide_index
+from .triton_emitter import Axis, Emitter
+from .triton_launch import CannotGenerate, Launch, Parameter, TritonKernel, Workspace, function_text, parameters_of
+from .triton_ops import POINTER, TL_DTYPE
 
 _HALF = (torch.bfloat16, torch.float16)
 _PURE = ("load", "constant", "mul", "add", "sub", "to_dtype", "round_to", "neg", "maximum", "minimum", "sigmoid",
@@ -153,15 +157,14 @@ def split_parts(tiles: int, k: int) -> int:
 
 
 class _Writer:
-    """Writes the one or two launches of a spec. `tools`: the module ``triton_kernel``."""
+    """Writes the one or two launches of a spec."""
 
-    def __init__(self, spec: KernelSpec, found: Products, tools: Any) -> None:
-        t = self.tools = tools
+    def __init__(self, spec: KernelSpec, found: Products) -> None:
         self.spec, self.found = spec, found
-        self.y, self.x, self.r = t.Axis("y", found.y), t.Axis("x", found.x), t.Axis("r", found.phase.loops)
-        self.z = t.Axis("z", found.batch) if found.batch else None
+        self.y, self.x, self.r = Axis("y", found.y), Axis("x", found.x), Axis("r", found.phase.loops)
+        self.z = Axis("z", found.batch) if found.batch else None
         if any(a.static is None for a in (self.y, self.x, self.r, self.z) if a is not None):
-            raise t.CannotGenerate("a product with symbolic sizes")
+            raise CannotGenerate("a product with symbolic sizes")
         self.batch = self.z.static if self.z is not None else 1
         dtypes = {half_dtype(o, spec) for _, a, b in found.sums for o in (a, b)}
         self.half = dtypes.pop() if len(dtypes) == 1 else None
@@ -177,22 +180,22 @@ class _Writer:
         self.chunk = -(-chunk // CHUNK) * CHUNK
         self.parts = -(-k // self.chunk)
         if -(-m // 16) > 65535 or self.batch * self.parts > 65535:
-            raise t.CannotGenerate("a product with too many tiles")
+            raise CannotGenerate("a product with too many tiles")
         self.unmasked = {a.name for a in (self.y, self.x) if a.static % first[f"{a.name.upper()}BLOCK"] == 0}
         if (k if self.parts == 1 else self.chunk) % first["RBLOCK"] == 0 and k % max(self.chunk, k // self.parts) == 0:
             self.unmasked.add("r")
         self.configs = [c for c in configs if self._is_legal(c)]
-        self.params = t._parameters(spec)
+        self.params = parameters_of(spec)
         self.position = spec.phases.index(found.phase)
 
     def _is_legal(self, c: dict[str, int]) -> bool:
         lengths = {"y": self.y.static, "x": self.x.static, "r": self.r.static if self.parts == 1 else self.chunk}
         return all(lengths[a] % c[f"{a.upper()}BLOCK"] == 0 for a in self.unmasked)
 
-    def begin(self, batch: str) -> Any:
+    def begin(self, batch: str) -> Emitter:
         """An emitter with the lines that say where a program's tile lies; `batch`: text of its number."""
         axes = [self.y, self.x] + ([self.z] if self.z is not None else [])
-        e = self.tools.Emitter(self.spec, axes, ["YBLOCK", "XBLOCK"], self.tools.uses_wide_index(self.spec))
+        e = Emitter(self.spec, axes, ["YBLOCK", "XBLOCK"], uses_wide_index(self.spec))
         e.index_lines(self.x, "tl.program_id(0)", "XBLOCK", 1)
         e.index_lines(self.y, "tl.program_id(1)", "YBLOCK", 0)
         e.write(f"zindex = {batch}" + (".to(tl.int64)" if e.wide else ""))
@@ -224,7 +227,7 @@ class _Writer:
                 if op.name != "load" and "r" not in e.unmasked:
                     text = f"tl.where(rmask, {text}, 0.0)"
                 if self.half is not None and op.name != "load":
-                    text = f"({text}).to({self.tools.TL_DTYPE[self.half]})"
+                    text = f"({text}).to({TL_DTYPE[self.half]})"
                 sides[side][op] = e.fresh(f"tl.broadcast_to({text}, {block})")
         e.keep_half = False
         for op, a, b in self.found.sums:
@@ -271,17 +274,17 @@ class _Writer:
             e.enter(None)
             e.body(p, "once")
 
-    def launch(self, name: str, params: list, constexprs: list[str], programs: int, e: Any) -> tuple[Any, str]:
+    def launch(self, name: str, params: list, constexprs: list[str], programs: int, e: Any) -> tuple[Launch, str]:
         """(launch, its text)."""
         grid = [(self.x.size, "XBLOCK"), (self.y.size, "YBLOCK")]
         if programs > 1:
             grid.append((to_expr(programs), ""))
-        text = self.tools._function(name, params, constexprs, e.lines)
-        return self.tools.Launch(name, params, constexprs, grid, e.checks), text
+        text = function_text(name, params, constexprs, e.lines)
+        return Launch(name, params, constexprs, grid, e.checks), text
 
-    def write(self) -> Any:
+    def write(self) -> TritonKernel:
         """The `TritonKernel`."""
-        t, spec = self.tools, self.spec
+        spec = self.spec
         blocks = ["XBLOCK", "YBLOCK", "RBLOCK"]
         if self.parts == 1:
             e = self.begin("tl.program_id(2)")
@@ -289,11 +292,11 @@ class _Writer:
             self.sums(e, "0", str(self.r.static))
             self.phases(e, spec.phases[self.position + 1 :])
             launch, text = self.launch(spec.name, self.params, blocks, self.batch, e)
-            return t.TritonKernel(spec, "dot", text, [launch], self.configs)
+            return TritonKernel(spec, "dot", text, [launch], self.configs)
         numel = self.y.static * self.x.static
-        spaces = [t.Workspace(f"ws{k}", torch.float32, to_expr(self.batch * self.parts * numel))
+        spaces = [Workspace(f"ws{k}", torch.float32, to_expr(self.batch * self.parts * numel))
                   for k in range(len(self.found.sums))]  # fmt: skip
-        params = [*self.params, *(t.Parameter(w.name, t.POINTER[w.dtype], "workspace") for w in spaces)]
+        params = [*self.params, *(Parameter(w.name, POINTER[w.dtype], "workspace") for w in spaces)]
         e = self.begin(f"tl.program_id(2) // {self.parts}")
         e.write(f"first = (tl.program_id(2) % {self.parts}) * {self.chunk}")
         e.write(f"last = tl.minimum(first + {self.chunk}, {self.r.static})")
@@ -315,7 +318,7 @@ class _Writer:
         two, second = self.launch(f"{spec.name}_whole", params, blocks[:2], self.batch, f)
         ending = {k: v for k, v in self.configs[0].items() if k in ("XBLOCK", "YBLOCK")}
         configs = [{**c, "second": {**ending, "num_warps": 4}} for c in self.configs]
-        return t.TritonKernel(spec, "dot", first + "\n\n" + second, [one, two], configs, spaces)
+        return TritonKernel(spec, "dot", first + "\n\n" + second, [one, two], configs, spaces)
 
 
 def lane_configs(batch: int, m: int, n: int, k: int) -> list[dict[str, int]]:
@@ -334,9 +337,9 @@ def lane_configs(batch: int, m: int, n: int, k: int) -> list[dict[str, int]]:
     return found
 
 
-def write_products(spec: KernelSpec, found: Products, tools: Any) -> Any:
-    """The `TritonKernel` of a spec. `tools`: the module ``triton_kernel``."""
-    return _Writer(spec, found, tools).write()
+def write_products(spec: KernelSpec, found: Products) -> TritonKernel:
+    """The `TritonKernel` of a spec."""
+    return _Writer(spec, found).write()
 
 
 __all__ = ["Products", "find_products", "product_configs", "write_products"]

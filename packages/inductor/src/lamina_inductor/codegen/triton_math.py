@@ -131,6 +131,59 @@ def log_add_exp(a, b):
     return tl.where((big == small) & (tl.abs(big) == float("inf")), big, big + tl.log(1.0 + tl.exp(small - big)))
 
 
+# ------------------------------------------------------------------------------------------------ float8 as bytes
+
+
+@triton.jit
+def to_float8_e4m3fn(x):
+    """float32 to the byte of a float8_e4m3fn, rounded to nearest even; beyond 464 NaN."""
+    bits = x.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    odd = (size >> 20) & 1
+    normal = (size - (120 << 23) + 0x7FFFF + odd) >> 20
+    # adding 2^14 leaves multiples of 2^-9 in the last bits of the sum
+    small = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - (141 << 23)
+    code = tl.where(size < (121 << 23), small, normal)
+    code = tl.where(size >= (1087 << 20), 0x7F, code)
+    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def to_float8_e4m3fn_saturated(x):
+    """The same, but beyond 448 the largest finite value."""
+    byte = to_float8_e4m3fn(x)
+    return tl.where(((byte & 0x7F) == 0x7F) & (x == x), byte - 1, byte)
+
+
+@triton.jit
+def from_float8_e4m3fn(byte):
+    """The value of such a byte in float32. It is 2^8 times that of the same bits in the middle of a float16."""
+    b = byte.to(tl.int32)
+    bits = ((b & 0x7F) << 7) | ((b & 0x80) << 8)
+    value = bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+    return tl.where((b & 0x7F) == 0x7F, value * float("nan"), value)
+
+
+@triton.jit
+def to_float8_e5m2(x):
+    """float32 to the byte of a float8_e5m2, rounded to nearest even; beyond 61440 infinity."""
+    bits = x.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    odd = (size >> 21) & 1
+    normal = (size - (112 << 23) + 0xFFFFF + odd) >> 21
+    # adding 2^7 leaves multiples of 2^-16 in the last bits of the sum
+    small = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - (134 << 23)
+    code = tl.where(size < (113 << 23), small, normal)
+    code = tl.where(size >= (143 << 23), tl.where(size > (255 << 23), 0x7F, 0x7C), code)
+    return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def from_float8_e5m2(byte):
+    """The value of such a byte in float32: it is the upper half of a float16."""
+    return (byte.to(tl.int32) << 8).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+
+
 # ------------------------------------------------------------------------------------------------ integer and float
 # division
 

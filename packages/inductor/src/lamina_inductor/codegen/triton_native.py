@@ -9,7 +9,6 @@ compiler.
 
 from __future__ import annotations
 
-import concurrent.futures
 import ctypes
 import hashlib
 import json
@@ -17,14 +16,16 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from .. import build_cache
 from ..cuda_driver import Cubin, expose_torch_cuda, replay_functions
-from ..cuda_graphs import CudaGraphRunner, ShapedRunners
+from ..cuda_graphs import CudaGraphRunner, ShapedRunners, call_seconds
 from ..index import Expr
 from ..ir.program import GraphProgram, KernelCall
 from ..runtime import NativeGraph, function_address, native
@@ -157,6 +158,41 @@ def read_binary(
     return None
 
 
+def begin_binary(
+    folder: pathlib.Path,
+    text: str,
+    launch: Launch,
+    config: dict[str, int],
+    arch: int,
+    aligned: set[str],
+    pool: triton_pool.WorkerPool | None = None,
+) -> Callable[[], Binary]:
+    """Start to compile one launch in a worker of `pool` (without one it is compiled here and now), unless the cache has
+    it. The function returned waits for the result."""
+    found = read_binary(folder, text, launch, config, arch, aligned)
+    if found is not None:
+        return lambda: found
+    path = _binary_path(folder, text, launch, config, arch, aligned)
+    request = {"id": 0, "path": str(module_path(text, folder)), **request_for(launch, config, arch, aligned)}
+    if pool is not None:
+        # two graphs that are compiled at the same time may share kernels
+        answer = _in_flight.get(path) or _in_flight.setdefault(path, pool.submit(request))
+        return lambda: _take_answer(path, answer)
+    compiled = compile_ahead(load_module(text, folder), request)
+    made = _keep_binary(path, {**describe(compiled), "image": compiled.asm["cubin"]})
+    return lambda: made
+
+
+_in_flight: dict[pathlib.Path, Future] = {}  # answers that nobody has taken yet
+
+
+def _take_answer(path: pathlib.Path, answer: Future) -> Binary:
+    try:
+        return _keep_binary(path, answer.result())
+    finally:
+        _in_flight.pop(path, None)
+
+
 def compile_binary(
     folder: pathlib.Path,
     text: str,
@@ -167,16 +203,11 @@ def compile_binary(
     pool: triton_pool.WorkerPool | None = None,
 ) -> Binary:
     """Compile one launch (in a worker of `pool`, or here), or take it from the cache."""
-    found = read_binary(folder, text, launch, config, arch, aligned)
-    if found is not None:
-        return found
-    path = _binary_path(folder, text, launch, config, arch, aligned)
-    request = {"id": 0, "path": str(module_path(text, folder)), **request_for(launch, config, arch, aligned)}
-    if pool is not None:
-        done = pool.compile(request)
-    else:
-        compiled = compile_ahead(load_module(text, folder), request)
-        done = {**describe(compiled), "image": compiled.asm["cubin"]}
+    return begin_binary(folder, text, launch, config, arch, aligned, pool)()
+
+
+def _keep_binary(path: pathlib.Path, done: dict[str, Any]) -> Binary:
+    """A compiler's answer as a `Binary`, kept in the cache."""
     image = done["image"]
     binary = Binary(image, done["name"], done["shared"], done["warps"], done["parameters"])
     head = json.dumps(
@@ -189,7 +220,7 @@ def compile_binary(
         }
     )
     try:
-        fd, part = tempfile.mkstemp(dir=folder, suffix=".part")
+        fd, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
         with os.fdopen(fd, "wb") as f:
             f.write(head.encode() + b"\n" + image)
         os.replace(part, path)
@@ -256,10 +287,21 @@ def functor_text(
     return "\n".join(lines) + "\n"
 
 
+Runnable = AlignedGraph | CudaGraphRunner | ShapedRunners
+
+
 def build_native(
     program: GraphProgram, kernels: dict[str, TritonKernel], config: Any, chosen: dict[str, dict] | None = None
-) -> AlignedGraph | CudaGraphRunner | ShapedRunners:
+) -> Runnable:
     """Compile and load `program` for its CUDA device. `chosen`: kernel key -> block sizes, where they were measured."""
+    return begin_native(program, kernels, config, chosen)()
+
+
+def begin_native(
+    program: GraphProgram, kernels: dict[str, TritonKernel], config: Any, chosen: dict[str, dict] | None = None
+) -> Callable[[], Runnable]:
+    """`build_native` in two steps: the compilers are started, and the function returned waits for them and loads what
+    they made."""
     device = program.device.index if program.device.index is not None else torch.cuda.current_device()
     arch = capability(torch.device("cuda", device))
     folder = cache_folder(config)
@@ -283,40 +325,85 @@ def build_native(
     wrapper = write_wrapper(program, kernel_text)
     source = _HEAD + "\n".join(functors) + wrapper.source
     unit = build_cache.Unit(source, extra=wrapper.flags)
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:  # the wrapper's compiler runs beside the kernels'
-        library_path = beside.submit(lambda: build_cache.shared_cache(cache_dir).build(unit, cxx))
-        binaries = compile_launches(program, kernels, configs, folder, arch, getattr(config, "compile_jobs", 0))
+    # the wrapper's compiler runs beside the kernels'
+    library_path = triton_pool.run_beside(lambda: build_cache.shared_cache(cache_dir).build(unit, cxx))
+    launches = begin_launches(program, kernels, configs, folder, arch, getattr(config, "compile_jobs", 0))
+
+    def finish() -> Runnable:
+        binaries = [wait() for wait in launches]
         library = build_cache.load(library_path.result())
-    addresses, keep = [], [library]
-    with torch.cuda.device(device):
-        torch.cuda.current_stream()  # the context must exist before modules are loaded
-        for binary in binaries:
-            cubin = Cubin(binary.image)
-            record = LaunchRecord(cubin.function(binary.name, binary.shared), binary.warps * 32, binary.shared)
-            keep += [cubin, record]
-            addresses.append(ctypes.addressof(record))
+        addresses, keep = [], [library]
+        with torch.cuda.device(device):
+            torch.cuda.current_stream()  # the context must exist before modules are loaded
+            for binary in binaries:
+                cubin = Cubin(binary.image)
+                record = LaunchRecord(cubin.function(binary.name, binary.shared), binary.warps * 32, binary.shared)
+                keep += [cubin, record]
+                addresses.append(ctypes.addressof(record))
+        graph = NativeGraph(
+            module,
+            function_address(library, "lamina_run"),
+            releases_gil=False,
+            input_kinds=_input_kinds(program),
+            outputs=wrapper.outputs,
+            constants=program.constants,
+            kernels=addresses,
+            callbacks=[wrapper.callbacks.get(k, (None, 0))[0] for k in range(len(program.externs))],
+            keep=keep,
+            source="\n\n".join([*texts.values(), "# ---- wrapper\n" + source]),
+        )
+        graph.routes = wrapper.routes  # type: ignore[attr-defined]
+        aligned_graph = AlignedGraph(graph)
+        if getattr(config, "cudagraphs", False):
+            runner = ShapedRunners if program.sizes else CudaGraphRunner
+            on = torch.device("cuda", device)
+            repeatable = not any(getattr(step, "effect", False) for step in program.steps)
+            return runner(
+                aligned_graph,
+                on,
+                driver=replay_functions(),
+                count=program.input_count,
+                clock=call_seconds if repeatable else None,
+            )
+        return aligned_graph
+
+    return finish
+
+
+def _input_kinds(program: GraphProgram) -> str:
+    """A letter for each input: a tensor, an integer, or something that no kernel reads."""
     int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
     tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
-    kinds = "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
-    graph = NativeGraph(
-        module,
-        function_address(library, "lamina_run"),
-        releases_gil=False,
-        input_kinds=kinds,
-        outputs=wrapper.outputs,
-        constants=program.constants,
-        kernels=addresses,
-        callbacks=[wrapper.callbacks.get(k, (None, 0))[0] for k in range(len(program.externs))],
-        keep=keep,
-        source="\n\n".join([*texts.values(), "# ---- wrapper\n" + source]),
-    )
-    graph.routes = wrapper.routes  # type: ignore[attr-defined]
-    aligned_graph = AlignedGraph(graph)
-    if getattr(config, "cudagraphs", False):
-        runner = ShapedRunners if program.sizes else CudaGraphRunner
-        on = torch.device("cuda", device)
-        return runner(aligned_graph, on, driver=replay_functions(), count=program.input_count)
-    return aligned_graph
+    return "".join("t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count))
+
+
+def begin_launches(
+    program: GraphProgram,
+    kernels: dict[str, TritonKernel],
+    configs: dict[str, dict],
+    folder: pathlib.Path,
+    arch: int,
+    jobs: int = 0,
+) -> list[Callable[[], Binary]]:
+    """A function for every launch, in order, that waits for its machine code. Workers are only started for several
+    launches that the cache does not have; the longest are begun first, so that no worker is left alone at the end."""
+    wanted = []
+    for key, k in kernels.items():
+        text = module_text([k])
+        aligned = {p.name for p in k.launches[0].params if p.kind == "workspace"} | aligned_buffers(program, k)
+        for position, launch in enumerate(k.launches):
+            wanted.append((folder, text, launch, launch_config(k, position, configs[key]), arch, aligned))
+    found = [read_binary(*w) for w in wanted]
+    waits: list[Callable[[], Binary]] = [partial(_itself, b) for b in found]  # type: ignore[arg-type]
+    missing = [k for k, b in enumerate(found) if b is None]
+    workers = triton_pool.start(jobs, arch) if len(missing) > 1 or triton_pool.is_running() else None
+    for k in sorted(missing, key=lambda k: -len(wanted[k][1])):
+        waits[k] = begin_binary(*wanted[k], workers)
+    return waits
+
+
+def _itself(binary: Binary) -> Binary:
+    return binary
 
 
 def compile_launches(
@@ -327,20 +414,8 @@ def compile_launches(
     arch: int,
     jobs: int = 0,
 ) -> list[Binary]:
-    """Machine code of every launch, in order. Workers are only started for several that the cache does not have."""
-    wanted = []
-    for key, k in kernels.items():
-        text = module_text([k])
-        aligned = {p.name for p in k.launches[0].params if p.kind == "workspace"} | aligned_buffers(program, k)
-        for position, launch in enumerate(k.launches):
-            wanted.append((folder, text, launch, launch_config(k, position, configs[key]), arch, aligned))
-    found = [read_binary(*w) for w in wanted]
-    missing = [k for k, b in enumerate(found) if b is None]
-    workers = triton_pool.start(jobs) if len(missing) > 1 or triton_pool.is_running() else None
-    with concurrent.futures.ThreadPoolExecutor(max_workers=workers.count if workers else 1) as pool:
-        for k, b in zip(missing, pool.map(lambda k: compile_binary(*wanted[k], workers), missing)):
-            found[k] = b
-    return [b for b in found if b is not None]
+    """Machine code of every launch, in order."""
+    return [wait() for wait in begin_launches(program, kernels, configs, folder, arch, jobs)]
 
 
 def _measured(
@@ -349,7 +424,7 @@ def _measured(
     """Block sizes by measurement (or from the cache)."""
     from .triton_autotune import Choices, DeviceMeasure, choose
 
-    compile_launch = launch_compiler(program, folder, device, triton_pool.start())
+    compile_launch = launch_compiler(program, folder, device, triton_pool.start(0, arch))
     stamp = f"{triton_version()} {torch.cuda.get_device_name(device)} {arch}"
     with torch.cuda.device(device), torch.no_grad():
         return choose(kernels, DeviceMeasure(program, device, compile_launch), Choices(folder, stamp))

@@ -6,12 +6,13 @@ bfloat16 live as float32, bool as int1.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
 import torch
 
-from ..ops import Op
+from ..ops import Op, compute_dtype
 
 TL_DTYPE = {
     torch.bool: "tl.int1", torch.int8: "tl.int8", torch.int16: "tl.int16", torch.int32: "tl.int32",
@@ -19,18 +20,41 @@ TL_DTYPE = {
     torch.uint8: "tl.uint8", torch.uint16: "tl.uint16", torch.uint32: "tl.uint32", torch.uint64: "tl.uint64",
     torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32",
     torch.float64: "tl.float64",
-    torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5",
 }  # fmt: skip
+
+# Formats that kernels read and write as bytes: functions of `triton_math` convert them on every architecture, and as
+# eager does (`saturates`).
+BYTES = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"}
 
 # Triton's names of pointer types in a kernel's signature
 POINTER = {
     torch.bool: "*i1", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
     torch.uint8: "*u8", torch.uint16: "*u16", torch.uint32: "*u32", torch.uint64: "*u64",
     torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.float64: "*fp64",
-    torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5",
+    torch.float8_e4m3fn: "*u8", torch.float8_e5m2: "*u8",
 }  # fmt: skip
 
 Row = Callable[..., str]
+
+
+def from_memory(text: str, dtype: torch.dtype) -> str:
+    """The value of an element of `dtype` as a kernel computes with it."""
+    if dtype in BYTES:
+        return f"lm.from_{BYTES[dtype]}({text})"
+    return f"{text}.to({TL_DTYPE[compute_dtype(dtype)]})" if compute_dtype(dtype) != dtype else text
+
+
+def to_memory(text: str, dtype: torch.dtype) -> str:
+    """A float32 value as an element of a narrow `dtype`."""
+    if dtype not in BYTES:
+        return f"{text}.to({TL_DTYPE[dtype]})"
+    return f"lm.to_{BYTES[dtype]}{'_saturated' if saturates(dtype) else ''}({text})"
+
+
+@functools.cache
+def saturates(dtype: torch.dtype) -> bool:
+    """Whether this torch turns values beyond the largest float8_e4m3fn into that one, and not into NaN."""
+    return dtype == torch.float8_e4m3fn and bool(torch.tensor(1e9).to(dtype).to(torch.float32).isfinite())
 
 
 def _is_float(op: Op) -> bool:
@@ -104,7 +128,7 @@ def _float_function(name: str) -> Row:
 
 ROWS: dict[str, Row] = {
     "to_dtype": _to_dtype,
-    "round_to": lambda op, x: f"{x}.to({TL_DTYPE[op.args[1]]}).to({TL_DTYPE[op.dtype]})",
+    "round_to": lambda op, x: from_memory(to_memory(x, op.args[1]), op.args[1]),
     "bitcast": lambda op, x: f"{x}.to({TL_DTYPE[op.dtype]}, bitcast=True)",
     "where": lambda op, c, a, b: f"tl.where({c}, {a}, {b})",
     "add": _bool_arith("+", "|"),
@@ -193,6 +217,8 @@ def reason_against(name: str, dtype: torch.dtype) -> str | None:
     """None if op `name` (or "reduction:kind", "scan:kind") can be generated in `dtype`, otherwise why not."""
     if dtype.is_complex:
         return "complex values stay with ATen"
+    if dtype in BYTES:
+        return None if name in ("float8", "to_dtype") else f"{name} of {dtype}"
     if dtype not in TL_DTYPE:
         return f"Triton has no {dtype}"
     if ":" in name:

@@ -21,7 +21,7 @@ import torch
 
 from ..codegen.kernel import LoopVar
 from ..index import ZERO, Expr, IntLike, symbol, to_expr
-from ..ops import MULTI_RESULT, TABLE, Op, compute_dtype
+from ..ops import MULTI_RESULT, NARROW, TABLE, Op, compute_dtype
 
 Index = tuple[Expr, ...]
 Inner = Callable[["Builder", Index], Op]
@@ -93,8 +93,8 @@ class Builder:
         return op
 
     def to_dtype(self, x: Op, dtype: torch.dtype) -> Op:
-        """Conversion; nothing when the dtype is the same. To float16/bfloat16: rounds, stays float32."""
-        if dtype in (torch.float16, torch.bfloat16):
+        """Conversion; nothing when the dtype is the same. To a narrow dtype: rounds, stays float32."""
+        if dtype in NARROW:
             x = x if x.dtype == torch.float32 else self.emit("to_dtype", (x,), torch.float32)
             return self.round_to(x, dtype)
         return x if x.dtype == dtype else self.emit("to_dtype", (x,), dtype)
