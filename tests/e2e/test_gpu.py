@@ -244,3 +244,26 @@ def test_inputs_that_are_not_aligned(mode, offset):
         assert torch.equal(pick(x, i), take(x, i))
         row = base.float()[start : start + 9]
         assert torch.equal(pick(row, i), take(row, i))
+
+
+def test_float8_casts_and_products():
+    def quantize(x):
+        scale = 448.0 / x.abs().amax()
+        return (x * scale).to(torch.float8_e4m3fn), (x * 1e4).to(torch.float8_e5m2), scale
+
+    def linear(x, w):
+        a, b = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
+        one = torch.ones((), device=x.device)
+        return torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16).relu()
+
+    x = torch.randn(64, 128, device="cuda") * 100
+    x.view(-1)[:5] = torch.tensor([465.0, 1e9, float("inf"), float("nan"), -0.0], device="cuda")
+    cast = lamina.compile(lambda v: (v.to(torch.float8_e4m3fn), v.to(torch.float8_e5m2)))
+    for got, want in zip(cast(x), (x.to(torch.float8_e4m3fn), x.to(torch.float8_e5m2))):
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got.float(), want.float(), rtol=0, atol=0, equal_nan=True)
+    y = torch.randn(64, 128, device="cuda")
+    for got, want in zip(lamina.compile(quantize)(y), quantize(y)):
+        torch.testing.assert_close(got.float(), want.float(), rtol=0.13, atol=0.1)
+    w = torch.randn(32, 128, device="cuda")
+    torch.testing.assert_close(lamina.compile(linear)(y, w), linear(y, w))
