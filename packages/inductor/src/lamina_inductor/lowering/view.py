@@ -43,15 +43,10 @@ def _broadcast_in_dim(g: Any, x: TensorValue, shape: Sequence[Any], dims: Sequen
     shape = g.exprs(shape)
     repeats = [is_equal(x.shape[k], 1) and not is_equal(shape[d], 1) for k, d in enumerate(dims)]
     grows = not is_equal(product(shape), x.numel)
-<<<<<<< HEAD
     if grows and not x.is_stored and x.cost > BROADCAST_OPS:
-        g.realize(x)
-=======
-    if grows and not x.is_stored and x.cost > g.config.broadcast_ops:
         # the library's ops get what eager gives them, rows that are padded (a bias of fused attention) included
         called = any("extern" in getattr(getattr(u.target, "spec", None), "tags", ()) for u in g.node.users)
         g.store_deep(x) if called else g.realize(x)
->>>>>>> ef911bb (CUDA: compile forward and backward side by side, workers split from one process, float8 casts, padded bias of attention, recordings measured; the Triton kernel writer divided by concept)
 
     def reindex(index: Index) -> list:
         return [ZERO if repeats[k] else index[d] for k, d in enumerate(dims)]
