@@ -147,3 +147,29 @@ def test_bodies_and_modes_are_stored(fn, tmp_path):
         want, got = fn(y), back(y)
         for a, b in zip(want if isinstance(want, tuple) else (want,), got if isinstance(got, tuple) else (got,)):
             assert torch.equal(a, b) and a.is_inference() == b.is_inference()
+
+
+def test_numbers_of_the_result_vary_with_sizes(tmp_path):
+    def f(x, flag=True):
+        y = x * 2
+        more = [x.shape[0] * x.shape[1] + 1, 7, 2.5, "text", flag]
+        return {"y": y, "n": x.shape[0], "more": more, "h": x.shape[0] / 4}
+
+    program = lamina_dynamo.export(f, (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim()}})
+    program.save(tmp_path / "p")
+    for p in (program, lamina_dynamo.load(tmp_path / "p")):
+        for n in (3, 8):
+            x = torch.randn(n, 4)
+            got, want = p(x), f(x)
+            assert torch.equal(got.pop("y"), want.pop("y")) and got == want
+            assert all(type(a) is type(b) for a, b in zip(got["more"], want["more"]))
+    assert sum(what == "constant" for what, _ in program.outputs) == 4
+    fixed = lamina_dynamo.export(f, (torch.randn(3, 4),))
+    assert not any(what == "number" for what, _ in fixed.outputs)
+
+
+def test_a_program_prints_without_the_values_of_its_state():
+    layer = torch.nn.Linear(3, 2)
+    text = repr(lamina_dynamo.export(layer, (torch.randn(5, 3),), dynamic_shapes={0: {0: Dim()}}))
+    assert "float32[any, 3]" in text and "weight: float32[2, 3]" in text and "linear" in text
+    assert not any(f"{v:.4f}"[1:] in text for v in layer.weight.flatten().tolist())

@@ -66,7 +66,7 @@ class ExportedProgram:
     ``graph_module``: one graph; its placeholders are ``placeholders``: ``("input", i)`` or ``("state", name)``.
     ``state``: parameters, buffers and other
     tensors that the function read, by name. ``outputs``: for each leaf of the result ``("graph", i)``, ``("input",
-    i)``, ``("state", name)`` or
+    i)``, ``("state", name)``, ``("number", i)`` (a number that the graph gives as a tensor) or
     ``("constant", value)``. ``relations``: ``(ShapeExpr, ((input, dim), ...))``.
     """
 
@@ -92,9 +92,21 @@ class ExportedProgram:
             "graph": lambda i: results[i],
             "input": lambda i: leaves[i],
             "state": lambda name: self.state[name],
+            "number": lambda i: results[i].item(),
             "constant": lambda value: value,
         }
         return pytree.tree_unflatten([table[what](key) for what, key in self.outputs], self.out_spec)
+
+    def __repr__(self) -> str:
+        """Inputs with their shapes, and the code; none of the state's values."""
+        ins = ", ".join(
+            f"{i.name}: {i.dtype.removeprefix('torch.')}[{', '.join('any' if n is None else str(n) for n in i.shape)}]"
+            if i.dtype is not None else f"{i.name} = {i.value!r}" for i in self.inputs
+        )
+        limits = [e.text or e.expr for e, _ in self.relations]
+        lines = [f"exported program ({ins})", *(f"  where {text}" for text in dict.fromkeys(limits))]
+        lines += [f"  {name}: {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in self.state.items()]
+        return "\n".join([*lines, self.graph_module.code.strip()])
 
     def check(self, leaves: list[Any]) -> None:
         """Raises ConstraintError if the flat inputs break a constraint."""
@@ -176,7 +188,7 @@ def export(
 
         return run
 
-    positional = _positional(fn, args, kwargs or {})
+    positional = _positional(fn, args, kwargs or {}, bool(dynamic_shapes))
     compiler = Compiler(backend, True, None)
     owner = cache.new_owner(compiler)
     with torch.no_grad():
@@ -186,12 +198,31 @@ def export(
     entry = next((e for e in owner.entries if e.info.code is positional.__code__), None)
     if entry is None:
         raise ExportError("the function was not captured as one graph")
-    return _describe(record, leaves, names, in_spec, value, entry.info.built.guards)
+    value, numbers = value if dynamic_shapes else (value, [])
+    return _describe(record, leaves, names, in_spec, value, entry.info.built.guards, numbers)
 
 
-def _positional(fn: Any, args: Any, kwargs: Any) -> Any:
+# Numbers of the result that follow from sizes vary with them: the graph computes them, one tensor for each leaf.
+_NUMBERS = """
+def numbers(value, out):
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        for item in value:
+            numbers(item, out)
+    elif isinstance(value, dict):
+        for item in value.values():
+            numbers(item, out)
+    elif type(value) is int:
+        out.append(torch.full((), value, dtype=torch.int64))
+    elif type(value) is float:
+        out.append(torch.full((), value, dtype=torch.float64))
+    else:
+        out.append(None)
+"""
+
+
+def _positional(fn: Any, args: Any, kwargs: Any, dynamic: bool) -> Any:
     """A function of the flat inputs. It is made from text so that it belongs to no module, and so that its
-    containers are displays.
+    containers are displays. If sizes vary it returns a pair: the result, and its numbers as tensors.
     """
 
     def build(value: Any, leaves: list[Any]) -> str:
@@ -206,8 +237,9 @@ def _positional(fn: Any, args: Any, kwargs: Any) -> Any:
         return f"leaves[{len(leaves) - 1}]"
 
     text = build((tuple(args), dict(kwargs)), [])
-    source = f"def rebuilt(*leaves):\n    a, k = {text}\n    return fn(*a, **k)\n"
-    namespace: dict[str, Any] = {"fn": fn}
+    result = "return fn(*a, **k)" if not dynamic else "r = fn(*a, **k)\n    n = []\n    numbers(r, n)\n    return r, n"
+    source = f"{_NUMBERS}\ndef rebuilt(*leaves):\n    a, k = {text}\n    {result}\n"
+    namespace: dict[str, Any] = {"fn": fn, "torch": torch}
     exec(compile(source, "<lamina export>", "exec"), namespace)  # noqa: S102 - text made here, of container displays only
     return namespace["rebuilt"]
 
@@ -262,8 +294,11 @@ def _input_of(source: Source) -> int | None:
     return None
 
 
-def _describe(record: Any, leaves: Any, names: Any, in_spec: Any, value: Any, guards: Any) -> ExportedProgram:
+def _describe(
+    record: Any, leaves: Any, names: Any, in_spec: Any, value: Any, guards: Any, numbers: list[Any]
+) -> ExportedProgram:
     gm = record["gm"]
+    varying = _keep_varying_numbers(record, numbers)
     placeholders: list[tuple[str, Any]] = []
     state: dict[str, torch.Tensor] = {}
     for node, real in zip(gm.graph.find_nodes(op="placeholder"), record["inputs"]):
@@ -312,8 +347,36 @@ def _describe(record: Any, leaves: Any, names: Any, in_spec: Any, value: Any, gu
                 text = text.replace(f"leaves[{i}]", name)
             relations.append((dataclasses.replace(guard.value, text=text), tuple(where)))
     out_leaves, out_spec = pytree.tree_flatten(value)
-    outputs = [_output(leaf, record, leaves, state) for leaf in out_leaves]
+    if numbers and len(numbers) != len(out_leaves):
+        raise ExportError("a container of the result cannot be followed, so that its numbers cannot vary with sizes",
+                          hint="return lists, tuples and dicts")
+    outputs = [("number", varying[i]) if i in varying else _output(leaf, record, leaves, state)
+               for i, leaf in enumerate(out_leaves)]
     return ExportedProgram(gm, inputs, placeholders, state, outputs, relations, in_spec, out_spec)
+
+
+def _keep_varying_numbers(record: Any, numbers: list[Any]) -> dict[int, int]:
+    """Leaf of the result -> output of the graph that computes it, for numbers that follow from sizes. Constants among
+    the outputs of the graph are dropped."""
+    gm = record["gm"]
+    output = gm.graph.output_node()
+    of_number = {}
+    for leaf, tensor in enumerate(numbers):
+        for i, candidate in enumerate(record["results"]):
+            if tensor is not None and candidate is tensor:
+                of_number[i] = leaf
+    constant = {i for i in of_number if not output.args[0][i].all_input_nodes}
+    if constant:
+        kept = [i for i in range(len(output.args[0])) if i not in constant]
+        dropped = [output.args[0][i] for i in constant]
+        output.args = (tuple(output.args[0][i] for i in kept),)
+        for node in dropped:
+            if not node.users:
+                gm.graph.erase_node(node)
+        gm.recompile()
+        record["results"] = tuple(record["results"][i] for i in kept)
+        of_number = {new: of_number[i] for new, i in enumerate(kept) if i in of_number}
+    return {leaf: i for i, leaf in of_number.items()}
 
 
 def _output(leaf: Any, record: Any, leaves: Any, state: Any) -> tuple[str, Any]:
