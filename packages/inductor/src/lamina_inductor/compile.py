@@ -357,9 +357,7 @@ class EagerGraph:
         return list(out) if isinstance(out, (tuple, list)) else [out]
 
 
-def _eager(
-    gm: GraphModule, reason: str, timings: dict[str, float], error: Exception | None = None
-) -> CompiledGraph:
+def _eager(gm: GraphModule, reason: str, error: Exception | None, timings: dict[str, float]) -> CompiledGraph:
     report("fallback", reason)
     compiled = CompiledGraph(EagerGraph(gm), "eager", timings)
     compiled.fallback, compiled.error = reason, error
