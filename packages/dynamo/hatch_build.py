@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 
-SOURCES = ("_eval_frame.c", "_guard_program.c")
+SOURCES = ("_eval_frame.c", "_guard_program.c", "_resume.c")
 HEADERS = ("_native.h",)
 NAME = "_eval_frame"
 

@@ -346,7 +346,10 @@ static PyObject *call_flat(Entry *e, const Inputs *in, PyObject *given) {
         memcpy(args, in->args, sizeof(PyObject *) * n);
         args[n++] = given;
     }
-    result = PyObject_Vectorcall(function, args, n, NULL);
+    if (given || !in->owned)
+        result = PyObject_Vectorcall(function, args, n, NULL);
+    else
+        result = call_handing_over(function, args, (Py_ssize_t)n);
     if (given)
         PyMem_Free(args);
     Py_DECREF(function);
@@ -458,9 +461,11 @@ static int adopt(Owner *owner, Entry *e) {
 
 static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
     Owner *owner = current;
+    if (UNLIKELY(handed.slots != NULL))
+        take_handed();
     if (UNLIKELY(delegated == frame) && frame != NULL)
         return evaluate(tstate, frame, throwflag);
-    if (owner == NULL || throwflag)
+    if (owner == NULL || throwflag || tstate->tracing) /* trace functions and what they call are no part of the program */
         return pass_on(tstate, frame, throwflag);
     PyCodeObject *code = FRAME_CODE(frame);
     CodeState *state = get_state((PyObject *)code);
@@ -479,11 +484,13 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
     in.nargs = count_args(code);
 #if OWN_FRAMES
     in.args = frame_args(frame, NULL);
+    in.owned = 1;
 #else
     PyObject *copy[MAX_CELL_ARGS];
     if (in.nargs > MAX_CELL_ARGS && code->co_cell2arg != NULL)
         return pass_on(tstate, frame, throwflag);
     in.args = frame_args(frame, copy);
+    in.owned = in.args != copy;
 #endif
     in.globals = frame->f_globals;
     in.builtins = frame->f_builtins;
@@ -1052,7 +1059,7 @@ PyMODINIT_FUNC PyInit__eval_frame(void) {
     }
     Py_INCREF(&Wrapper_Type);
     if (PyModule_AddObject(module, "Disabled", (PyObject *)&Wrapper_Type) < 0 || PyModule_AddIntConstant(module, "MARK_SKIP", MARK_SKIP) < 0 ||
-        PyModule_AddIntConstant(module, "MARK_SKIP_DEEP", MARK_SKIP_DEEP) < 0 || guard_module_init(module) < 0)
+        PyModule_AddIntConstant(module, "MARK_SKIP_DEEP", MARK_SKIP_DEEP) < 0 || guard_module_init(module) < 0 || resume_module_init(module) < 0)
         return NULL;
     return module;
 }

@@ -1,4 +1,4 @@
-"""The C extension built from `_eval_frame.c` and `_guard_program.c`: its functions are described there."""
+"""The C extension built from the C files of this folder: its functions are described there."""
 
 from typing import Any
 

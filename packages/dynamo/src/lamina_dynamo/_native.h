@@ -1,4 +1,4 @@
-/* Shared by the two halves of the extension: the guard program and the frame evaluation hook. */
+/* Shared by the parts of the extension: the guard program, the frame evaluation hook, and calls of what follows a break. */
 #ifndef LAMINA_NATIVE_H
 #define LAMINA_NATIVE_H
 
@@ -13,6 +13,7 @@ typedef struct {
     PyObject *closure; /* tuple of cells or NULL */
     PyObject *globals;
     PyObject *builtins;
+    int owned; /* `args` are the frame's own slots */
 } Inputs;
 
 typedef struct GuardProgram GuardProgram;
@@ -25,5 +26,22 @@ enum { GUARD_NO_MEMORY = INT32_MAX };
 int guard_program_run(GuardProgram *program, const Inputs *inputs, PyObject **given);
 int guard_program_gives(const GuardProgram *program);
 int guard_module_init(PyObject *module);
+
+#if defined(__GNUC__)
+#define LAMINA_THREAD_LOCAL __thread
+#else
+#define LAMINA_THREAD_LOCAL _Thread_local
+#endif
+
+/* Slots of a caller whose references go once the frame that is called has begun. */
+typedef struct {
+    PyObject **slots; /* NULL: none */
+    Py_ssize_t n;
+} Handed;
+extern LAMINA_THREAD_LOCAL Handed handed;
+void take_handed(void);
+/* Call a Python function with arguments that are its own from its first instruction on: the slots then hold None. */
+PyObject *call_handing_over(PyObject *function, PyObject **slots, Py_ssize_t n);
+int resume_module_init(PyObject *module);
 
 #endif

@@ -286,6 +286,9 @@ class Codegen:
                 self.call_function(len(inputs))
             if region is not None:
                 self.handler = emit_handler(self, region, self.loads[start:])
+                if not v.PY311:
+                    self.loads.insert(start, Instruction("SETUP_FINALLY", target=self.handler[0]))
+                    self.emit("POP_BLOCK")
                 self.temps.append(ERROR)
             n = len(self.output_nodes)
             if n:
@@ -298,8 +301,8 @@ class Codegen:
         return drop_unused_temps(self.loads + self.body)
 
     def handler_depth(self) -> int:
-        """Stack that the handler needs: the interpreter pushes the exception, ``PUSH_EXC_INFO`` the one before."""
-        return straight_line_depth(self.handler) + 3 if self.handler else 0
+        """Stack that the handler needs: the interpreter and ``PUSH_EXC_INFO`` push the exception and the one before."""
+        return straight_line_depth(self.handler) + (3 if v.PY311 else 6) if self.handler else 0
 
     def can_be_given(self, sources: list[Source]) -> bool:
         """Whether the guard program, which walks to each of these values anyway, hands them over, in place of bytecode
@@ -348,6 +351,18 @@ def drop_unused_temps(instructions: list[Instruction]) -> list[Instruction]:
         out.append(inst)
         i += 1
     return out
+
+
+def drop_temps(region: list[Instruction], but: str | None) -> list[Instruction]:
+    """Forget what the straight-line code ``region`` keeps in its temporaries, except ``but``: what runs behind it would
+    keep alive what the program drops."""
+    held: dict[str, None] = {}
+    for inst in region:
+        if inst.opname == "STORE_FAST" and inst.argval.startswith("__lamina_"):
+            held[inst.argval] = None
+        elif inst.opname == "DELETE_FAST":
+            held.pop(inst.argval, None)
+    return [Instruction("DELETE_FAST", name) for name in held if name != but]
 
 
 def straight_line_depth(instructions: list[Instruction]) -> int:

@@ -393,7 +393,7 @@ _TORCH_ROOTS = (
 
 # Run by the interpreter between the lines of a program, once for each name: nothing to capture in them.
 _IMPLICIT = frozenset(
-    {"__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__repr__", "__str__", "__hash__"}
+    {"__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__repr__", "__str__", "__hash__"}
 )
 
 

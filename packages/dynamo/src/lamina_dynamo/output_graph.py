@@ -300,7 +300,7 @@ class OutputGraph:
                 else:
                     result = target(*real_args, **real_kwargs)
         except fakes.DataDependent as e:
-            if self._captures(e.scalar) and not effects.unbacked:
+            if self.captures(e.scalar) and not effects.unbacked:
                 self.symbols  # noqa: B018  # the fake mode of the symbols takes over
                 effects.unbacked = True
                 try:
@@ -321,7 +321,7 @@ class OutputGraph:
             result = fakes.settled(result)
         return result, effects.impure or _is_in_place(op, target)
 
-    def _captures(self, scalar: bool) -> bool:
+    def captures(self, scalar: bool) -> bool:
         """Do values (``scalar``) or sizes that only the run knows become symbols?"""
         return bool(self.config.capture_scalar_outputs if scalar else self.config.capture_dynamic_output_shape)
 

@@ -98,6 +98,8 @@ def _can_park(cg: Any, holder: list[Any], at: int, references: int) -> bool:
     if isinstance(vt, GeneratorVariable):
         if not vt.started or vt.finished or vt.running or vt.handled is not None or vt.child.f_code.co_cellvars:
             return False
+        if vt.child.blocks:
+            return False
         references += 1  # the output's list of generators
     elif vt.parked_parts() is None:
         return False

@@ -19,10 +19,12 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from ._eval_frame import enter_frame, run_resumed, tail_call
 from .bytecode import Instruction, assemble, copy_instructions, decode, live_locals
 from .bytecode import versions as v
 from .graph_break import GraphBreak
 from .variables.base import VariableTracker
+from .variables.lazy import has_finalizer
 
 NULL_SLOT, VALUE_SLOT, HANDLER_SLOT = "null", "value", "handler"
 """What a stack slot holds: NULL, an object, or the saved exception state that PUSH_EXC_INFO made (passed on as the
@@ -53,66 +55,16 @@ class HandlerState(VariableTracker):
         return "saved exception state"
 
 
-class TailCall:
-    """What a resume function returns instead of calling the next one, so that loops do not nest."""
-
-    __slots__ = ("args", "fn")
-
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]):
-        self.fn = fn
-        self.args = args
-
-
-def run_resumed(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call a resume function, and the ones it asks for."""
-    result = fn(*args)
-    while type(result) is TailCall:
-        result = result.fn(*result.args)
-    return result
-
-
-def tail_call(fn: Callable[..., Any], *args: Any) -> TailCall:
-    return TailCall(fn, args)
-
-
-def run_resumed_with_cells(code: CodeType, f_globals: dict[str, Any], cells: tuple[Any, ...], *args: Any) -> Any:
-    result = FunctionType(code, f_globals, code.co_name, None, cells)(*args)
-    while type(result) is TailCall:
-        result = result.fn(*result.args)
-    return result
-
-
-def tail_call_with_cells(code: CodeType, f_globals: dict[str, Any], cells: tuple[Any, ...], *args: Any) -> TailCall:
-    return TailCall(FunctionType(code, f_globals, code.co_name, None, cells), args)
-
-
 def current_exception() -> BaseException | None:
     return sys.exc_info()[1]
 
 
-def enter_frame(code: CodeType, f_globals: dict[str, Any], state: tuple[Any, ...]) -> Any:
-    """Run a continue function: ``state`` is (cells, arguments)."""
-    cells, args = state
-    return FunctionType(code, f_globals, code.co_name, None, cells or None)(*args)
-
-
 def enter_generator(code: CodeType, f_globals: dict[str, Any], state: tuple[Any, ...]) -> Any:
     """A generator brought to the yield where it stands: from now on dropping it runs what eager would run."""
-    generator = enter_frame(code, f_globals, state)
+    cells, args = state
+    generator = FunctionType(code, f_globals, code.co_name, None, cells or None)(*args)
     next(generator)
     return generator
-
-
-RUNTIME_FUNCTIONS = (
-    run_resumed,
-    tail_call,
-    run_resumed_with_cells,
-    tail_call_with_cells,
-    enter_frame,
-    enter_generator,
-    current_exception,
-)
-"""Called by generated code; never captured themselves."""
 
 
 class ResumeInfo:
@@ -381,9 +333,9 @@ class FrameExit:
         if is_innermost:
             while self.start > 0 and instructions[self.start - 1].opname in ("PRECALL", "KW_NAMES"):
                 self.start -= 1
+        self.inst: Instruction = instructions[self.index]
         self.slots = slots_of(tx.stack)
         self.locals = self.live_after(self.start)
-        self.inst: Instruction = instructions[self.index]
         if not is_innermost:
             self.after = tuple([*self.slots, VALUE_SLOT])
 
@@ -407,10 +359,14 @@ class FrameExit:
         if "__class__" in cells and code.co_varnames:
             first = code.co_varnames[0]  # ``super()`` looks at it
             live.add(first)
-        names = [n for n in self.tx.symbolic_locals if n in live and n not in cells]
-        if first in names:
-            names.remove(first)
-            names.insert(0, first)
+        # What is never read again may still notice when it is let go.
+        names = [
+            n for n, vt in self.tx.symbolic_locals.items() if (n in live or has_finalizer(vt)) and n not in cells
+        ]
+        if self.inst.opname == "DELETE_FAST" and index > self.index:
+            names = [n for n in names if n != self.inst.argval]
+        place = {name: i for i, name in enumerate(code.co_varnames)}
+        names.sort(key=lambda n: -1 if n == first else place.get(n, len(place)))
         return tuple(names)
 
 
@@ -499,27 +455,28 @@ def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str]
         if slots[i] != NULL_SLOT:
             values[i] = name
     cells = cell_names(tx.f_code)
+    cg.push_function(tail_call if in_resume else run_resumed)
     if cells:
-        cg.push_function(tail_call_with_cells if in_resume else run_resumed_with_cells)
-        cg.load_const(code)
-        cg.load_const(tx.f_globals)
+        cg.push_function(FunctionType)
+        for constant in (code, tx.f_globals, code.co_name, None):
+            cg.load_const(constant)
         for name in cells:
             cg.load_closure(name)
         cg.build("BUILD_TUPLE", len(cells))
-        n = 3
+        cg.call_function(5)
     else:
-        cg.push_function(tail_call if in_resume else run_resumed)
         cg.load_const(FunctionType(code, tx.f_globals, code.co_name))
-        n = 1
-    for name in names:
+    handed = [*names, *(values[i] for i in sorted(values))]
+    for name in handed:
         cg.emit("LOAD_FAST", name)
-    for i in sorted(values):
-        cg.load_temp(values[i])
-    cg.call_function(n + len(values) + len(names))
+        if not in_resume:
+            cg.emit("DELETE_FAST", name)  # from here on it belongs to the resume function alone
+    cg.call_function(1 + len(handed))
     cg.emit("RETURN_VALUE")
     line = exit_.inst.line
-    for inst in cg.body:
-        inst.positions = (line, line, None, None)
+    if line is not None:
+        for inst in cg.body:
+            inst.positions = (line, line, None, None)
     return cg.body
 
 
@@ -551,6 +508,7 @@ def call_next_frame(exit_: FrameExit, code: CodeType, f_globals: Any, state: str
     cg.load_const(code)
     cg.load_const(f_globals)
     cg.load_temp(state)
+    cg.emit("DELETE_FAST", state)
     cg.call_function(3)
     return cg.body
 
@@ -604,6 +562,11 @@ def emit_generator(cg: Any, generator: Any, parked: bool = False) -> None:
     slots = tuple(slots_of(tx.stack))
     if HANDLER_SLOT in slots:
         raise GraphBreak("generator_escapes", function=tx.f_code.co_name, reason="inside an except block")
+    if tx.blocks:  # before 3.11 it could not be made again there
+        from .translator.base import RestartTranslation
+
+        tx.output.decisions["abandoned", tx.f_code] = True
+        raise RestartTranslation
     cells = cell_names(tx.f_code)
     live = set(tx.symbolic_locals) if uses_locals(tx.f_code) else live_locals(tx.f_code, index)
     names = tuple(n for n in tx.symbolic_locals if n in live and n not in cells)

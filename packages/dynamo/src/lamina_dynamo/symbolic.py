@@ -7,6 +7,7 @@ equality by broadcasting) is kept by the ShapeEnv as expressions; ``guards`` pri
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -17,13 +18,22 @@ from .dynamic import LARGEST_SYMBOLIC
 from .guards import Guard, ShapeExpr, TensorExpect
 from .source import TensorMetaSource
 
+_UNBOUNDED = 1 << 64
+_LONGEST = 1 << 40  # no tensor is as long in one dimension
+
 
 class Symbols:
     """The symbols of one translation."""
 
     def __init__(self, output: Any):
         self.output = output
-        self.env = private.shape_env_class()(duck_shape=False, specialize_zero_one=True)
+        self.env = private.shape_env_class()(
+            duck_shape=False,
+            specialize_zero_one=True,
+            # What only the run knows is a symbol where the settings ask for it, whatever else is symbolic.
+            allow_scalar_outputs=output.captures(scalar=True),
+            allow_dynamic_output_shape_ops=output.captures(scalar=False),
+        )
         fakes.use_shape_env(self.env)
         self.sources: dict[Any, Any] = {}
         #: symbol -> the number it stands for in this translation
@@ -31,6 +41,9 @@ class Symbols:
         self.extra: list[Guard] = []
         #: symbols of floats -> the guard that the number is finite, once something was concluded from it
         self._finite: dict[str, Guard | None] = {}
+        self._magnitudes: dict[Any, int] = {}
+        #: expressions guarded to fit into machine words
+        self._within: set[Any] = set()
 
     def _symbol(self, source: Any, value: int, positive: bool, low: Any = None, high: Any = None) -> Any:
         from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -147,6 +160,55 @@ class Symbols:
                 source = self.sources[name]
                 expr = ShapeExpr("a - a == 0", ("a",), f"isfinite({source.name})")
                 self._finite[name] = Guard((source,), "SHAPE_EXPR", expr)
+
+    def keep_in_words(self, expr: Any, value: int) -> bool:
+        """Guard that the integer ``expr``, now ``value``, fits into 64 bits, where the bounds of its symbols do not say
+        so: graphs calculate with machine words, Python does not. False if it does not fit now, or guards cannot say it.
+        """
+        if self.magnitude(expr) < 1 << 63 or expr in self._within:
+            return True
+        names: dict[str, str] = {}
+        try:
+            text = _print(expr, names)
+        except _Unprintable:
+            return False
+        if abs(value) >= 1 << 63:
+            return False
+        guard = self._make(f"{-1 << 63} <= {text} < {1 << 63}", names)
+        if guard is None:
+            return False
+        self._within.add(expr)
+        self.extra.append(guard)
+        return True
+
+    def magnitude(self, expr: Any) -> int:
+        """A bound of the absolute value of an integer expression, by those of its symbols; huge if none is known."""
+        known = self._magnitudes.get(expr)
+        if known is None:
+            known = self._magnitudes[expr] = self._magnitude(expr)
+        return known
+
+    def _magnitude(self, expr: Any) -> int:
+        if expr.is_Integer:
+            return abs(int(expr))
+        if expr.is_Symbol:
+            source = self.sources.get(str(expr))
+            return LARGEST_SYMBOLIC if source is not None and not isinstance(source, TensorMetaSource) else _LONGEST
+        parts = [self.magnitude(a) for a in expr.args]
+        kind = type(expr).__name__
+        if kind == "Add":
+            return min(sum(parts), _UNBOUNDED)
+        if kind == "Mul":
+            return min(math.prod(parts), _UNBOUNDED)
+        if kind == "Pow" and expr.args[1].is_Integer and 0 <= expr.args[1] < 64:
+            return min(parts[0] ** int(expr.args[1]), _UNBOUNDED)
+        if kind in ("FloorDiv", "CleanDiv"):
+            return parts[0]
+        if kind in ("Mod", "PythonMod"):
+            return parts[1]
+        if kind in ("Max", "Min", "Abs"):
+            return max(parts)
+        return _LONGEST  # rounded floats
 
     def guards(self) -> list[Guard]:
         """What was assumed about symbols."""

@@ -16,7 +16,7 @@ import typing
 
 import pytest
 
-from lamina_dynamo.bytecode import assemble, copy_instructions, decode, live_locals
+from lamina_dynamo.bytecode import assemble, copy_instructions, decode, live_locals, versions
 from lamina_dynamo.bytecode.instruction import parse_exception_table
 
 
@@ -28,11 +28,22 @@ def codes(code):
 
 
 def program(code):
-    return [
-        (i.opname, None if isinstance(i.argval, types.CodeType) else i.argval)
-        for i in dis.get_instructions(code)
-        if i.opname != "EXTENDED_ARG" and not i.opname.startswith("JUMP") and "JUMP" not in i.opname
-    ]
+    out = []
+    for i in dis.get_instructions(code):
+        if i.opname != "EXTENDED_ARG" and not i.opname.startswith("JUMP") and "JUMP" not in i.opname:
+            pair = versions.PAIRED_LOCALS.get(i.opname)
+            if pair is not None:  # decoded as two instructions, as is a comparison that asks for the truth
+                out += zip(pair, i.argval, strict=True)
+                continue
+            name = versions.OPNAME[versions.SAME_PROGRAM.get(i.opcode, i.opcode)]
+            out.append((name, None if isinstance(i.argval, types.CodeType) else i.argval))
+            if versions.PY313 and i.opname == "COMPARE_OP" and i.arg & versions.COMPARE_ASKS_TRUTH:
+                out.append(("TO_BOOL", None))
+    return out
+
+
+def lines(code):
+    return {offset: line for start, end, line in code.co_lines() for offset in range(start, end, 2)}
 
 
 def covered(table):
@@ -52,11 +63,9 @@ def test_round_trip(module):
         assert len(program(code)) == len(program(again))
         if len(code.co_code) == len(again.co_code):
             assert program(code) == program(again)
+            assert lines(code) == lines(again)
             if hasattr(code, "co_positions"):
-                # an instruction without a line gets that of the one before it
-                pairs = zip(code.co_positions(), again.co_positions(), strict=True)
-                assert all(a == b for a, b in pairs if a[0] is not None)
-                assert all(b[0] is not None for b in again.co_positions())
+                assert list(code.co_positions()) == list(again.co_positions())
                 assert covered(code.co_exceptiontable) == covered(again.co_exceptiontable)
 
 

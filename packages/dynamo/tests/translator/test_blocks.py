@@ -88,10 +88,75 @@ def test_modules_are_one_graph_on_every_python():
     assert lamina_dynamo.counters()["graphs"] == 1
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 11), reason="later Pythons follow the block")
-def test_what_comes_before_a_block_is_captured_and_the_rest_runs():
+class Swallows:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, tb):
+        return kind is KeyError
+
+
+def nested(x, k):
+    log = []
+    with Swallows(), torch.no_grad():
+        try:
+            x = x * 2
+            if k > 1:
+                raise (KeyError if k == 2 else ValueError)(k)
+        except ValueError as e:
+            log.append(str(e))
+            try:
+                raise TypeError("inner") from e
+            except TypeError as f:
+                log += [str(f), str(f.__cause__)]
+                if k == 4:
+                    raise
+        finally:
+            x = x + 1
+            log.append(torch.is_grad_enabled())
+    log.append(torch.is_grad_enabled())
+    return x, log
+
+
+@pytest.mark.parametrize("k", [0, 2, 3])
+@pytest.mark.parametrize("fn", [tried, in_a_loop, nested])
+def test_blocks_are_part_of_the_graph(fn, k):
     lamina_dynamo.reset()
-    reset_counters()
-    lamina_dynamo.optimize("eager")(tried)(torch.randn(3), 0)
-    counters = lamina_dynamo.counters()
-    assert counters["graphs"] == 1 and counters["breaks"] == {"opcode": 1}
+    x = torch.randn(3, requires_grad=fn is nested)
+    if fn is tried:
+        x = x.detach()
+    whole = lamina_dynamo.optimize("eager", fullgraph=True)(fn)
+    assert str(whole(x.clone(), k)) == str(fn(x.clone(), k))
+    assert lamina_dynamo.counters()["graphs"] == 1
+
+
+def test_an_exception_that_leaves_nested_blocks():
+    with pytest.raises(TypeError, match="inner"):
+        lamina_dynamo.optimize("eager")(nested)(torch.ones(2), 4)
+    assert torch.is_grad_enabled() and sys.exc_info()[0] is None
+
+
+def broken_inside(x, k):
+    y = x.sin()
+    try:
+        with torch.no_grad():
+            y = y * 2
+            lamina_dynamo.graph_break()
+            y = y + k
+            if k:
+                raise KeyError(k)
+    except KeyError:
+        lamina_dynamo.graph_break()
+        y = y.cos()
+    return y.exp()
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_breaks_inside_blocks(k):
+    lamina_dynamo.reset()
+    x = torch.randn(3)
+    for _ in range(2):
+        torch.testing.assert_close(lamina_dynamo.optimize("eager")(broken_inside)(x, k), broken_inside(x, k))
+    if sys.version_info < (3, 11):  # what comes before the outermost block is captured and the rest runs
+        counters = lamina_dynamo.counters()
+        assert counters["graphs"] == 1 and counters["breaks"] == {"user_request": 1}

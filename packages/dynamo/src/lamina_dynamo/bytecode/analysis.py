@@ -16,13 +16,6 @@ def _effects(inst: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
     name = inst.opname
     if name == "STORE_FAST":
         return (), (inst.argval,)
-    if name in v.PAIRED_LOCALS:
-        one, two = inst.argval
-        if name == "LOAD_FAST_LOAD_FAST":
-            return (one, two), ()
-        if name == "STORE_FAST_STORE_FAST":
-            return (), (one, two)
-        return (() if one == two else (two,)), (one,)
     if name in _READS:
         return (inst.argval,), ()
     return (), ()

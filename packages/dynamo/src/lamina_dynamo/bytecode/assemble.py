@@ -80,8 +80,6 @@ def assemble(
             args.append((names(inst.argval) << v.NAME_SHIFT.get(name, 0)) | inst.flag)
         elif op in v.HAS_CONST:
             args.append(consts(inst.argval))
-        elif name in v.PAIRED_LOCALS:
-            args.append((fast_index[inst.argval[0]] << 4) | fast_index[inst.argval[1]])
         elif op in v.HAS_LOCAL:
             args.append(fast_index[inst.argval])
         elif op in v.HAS_FREE:
@@ -211,10 +209,13 @@ def _line_table(instructions: list[Instruction], widths: list[int], first_line: 
         while units > 0:
             take = min(units, 8)
             units -= take
-            if pos is None or pos[0] is None:
+            if pos is None:
                 # generated code counts as part of the line before it: a traceback entry without a line breaks tools
                 out.append(128 | (13 << 3) | (take - 1))
                 out.append(0)
+                continue
+            if pos[0] is None:  # the program's own has none
+                out.append(128 | (15 << 3) | (take - 1))
                 continue
             delta = pos[0] - line
             line = pos[0]
@@ -238,7 +239,8 @@ def _line_table_310(instructions: list[Instruction], widths: list[int], first_li
         size = 2 * width
         here = inst.positions[0] if inst.positions else None
         if here is None:
-            out += [size, 0]  # generated code counts as part of the line before it
+            # generated code counts as part of the line before it; some of the program's own has no line
+            out += [size, 0 if inst.positions is None else 128]
             continue
         delta = here - line
         line = here

@@ -91,6 +91,21 @@ def parse_exception_table(table: bytes) -> list[tuple[int, int, int, int, bool]]
     return rows
 
 
+def _split(inst: Instruction, arg: int, fast: list[str]) -> Instruction | None:
+    """3.13 has instructions that are two in one. They are read as two (``inst`` becomes the first, the result is the
+    second), so that a graph can break between a comparison of tensors and the question for its truth, and locals can
+    lie where four bits do not reach.
+    """
+    if inst.opcode in v.COMPARE and inst.flag & v.COMPARE_ASKS_TRUTH:
+        inst.flag &= ~v.COMPARE_ASKS_TRUTH
+        return Instruction("TO_BOOL")
+    names = v.PAIRED_LOCALS.get(inst.opname)
+    if names is None:
+        return None
+    inst.opname, inst.opcode, inst.argval, inst.arg = names[0], v.OPMAP[names[0]], fast[arg >> 4], arg >> 4
+    return Instruction(names[1], fast[arg & 15])
+
+
 _decoded: dict[int, tuple[Any, list[Instruction]]] = {}
 
 
@@ -119,6 +134,7 @@ def _decode(code: CodeType) -> list[Instruction]:
     out: list[Instruction] = []
     by_offset: dict[int, Instruction] = {}
     jumps: list[tuple[Instruction, int]] = []
+    halves: list[tuple[Instruction, Instruction]] = []
     at, extended, first = 0, 0, -1
     size = len(raw)
     while at < size:
@@ -147,9 +163,7 @@ def _decode(code: CodeType) -> list[Instruction]:
             inst.argval = names[arg >> shift]
         elif op in v.HAS_CONST:
             inst.argval = consts[arg]
-        elif name in v.PAIRED_LOCALS:
-            inst.argval = (fast[arg >> 4], fast[arg & 15])
-        elif op in v.HAS_LOCAL:
+        elif op in v.HAS_LOCAL and name not in v.PAIRED_LOCALS:
             inst.argval = fast[arg]
         elif op in v.HAS_FREE:
             inst.argval = cells[arg]
@@ -165,6 +179,11 @@ def _decode(code: CodeType) -> list[Instruction]:
         for offset in range(first, at + 2, 2):
             by_offset[offset] = inst
         out.append(inst)
+        second = _split(inst, arg, fast) if v.PY313 else None
+        if second is not None:
+            second.offset, second.index, second.positions = first, len(out), inst.positions
+            halves.append((inst, second))
+            out.append(second)
         at += 2 + 2 * caches
         first = -1
     for inst, offset in jumps:
@@ -178,6 +197,8 @@ def _decode(code: CodeType) -> list[Instruction]:
                 found = by_offset.get(offset)
                 if found is not None:
                     found.exc = entry
+        for inst, second in halves:
+            second.exc = inst.exc
     return out
 
 

@@ -62,10 +62,14 @@ if PY312:
     NAME_SHIFT["LOAD_SUPER_ATTR"] = 2
 
 COMPARE_SHIFT = 5 if PY313 else 4 if PY312 else 0
-PAIRED_LOCALS: frozenset[str] = frozenset(
-    {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"} & set(OPMAP)
-)
-"""Superinstructions of 3.13: two local indices in one argument."""
+COMPARE_ASKS_TRUTH = 16
+"""Flag of 3.13's comparisons: the result is turned into a bool."""
+PAIRED_LOCALS: dict[str, tuple[str, str]] = {
+    f"{one}_{two}": (one, two)
+    for one, two in [("LOAD_FAST", "LOAD_FAST"), ("STORE_FAST", "LOAD_FAST"), ("STORE_FAST", "STORE_FAST")]
+    if f"{one}_{two}" in OPMAP
+}
+"""Superinstructions of 3.13, two local indices in one argument, and the two instructions that they are."""
 
 # A jump that has a forward and a backward opcode: (name when forward, name when backward).
 DIRECTIONS: dict[str, tuple[str, str]] = {}

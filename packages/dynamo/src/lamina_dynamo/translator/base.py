@@ -12,11 +12,13 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from ..bytecode import Instruction, decode
+from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
 from ..trace_policy import WHOLE_MODULES
 from ..variables.base import VariableTracker
 from ..variables.constant import ConstantVariable
 from ..variables.lazy import LazyVariable
+from .blocks import enter_handler
 
 GENERATOR = 0x20
 COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})  # frames of their own before 3.12
@@ -118,7 +120,8 @@ class Translator:
         self.kw_names: tuple[str, ...] = ()
         self.result: VariableTracker | None = None
         self.yielded: VariableTracker | None = None
-        self.blocks: list[Any] = []  # 3.10 only
+        self.blocks: list[Any] = []  # before 3.11: see `blocks`
+        self.left_block: int | None = None  # where the outermost block began that an exception left
         #: depth on the stack -> iterator that a for loop stepped there last
         self.looping: dict[int, VariableTracker] = {}
         # A callee entered straight from a CALL of this frame can be left at a break and resumed; others cannot.
@@ -179,8 +182,9 @@ class Translator:
         if where is None:
             e.count = self.current_count  # type: ignore[attr-defined]
             e.chain = self.chain()  # type: ignore[attr-defined]
-        entry = inst.exc
-        if entry is None:
+        entry = inst.exc if v.PY311 else None
+        target = enter_handler(self, e.vt, NONE) if not v.PY311 else entry and entry.target
+        if target is None:
             if self.parent is None:
                 broken = GraphBreak("exception_escapes", exception=e.vt.python_type().__name__)
                 broken.chain = e.chain  # type: ignore[attr-defined]
@@ -193,11 +197,12 @@ class Translator:
                 (tx.f_code.co_filename, tx.f_code.co_name, tx.current_instruction.line or tx.f_code.co_firstlineno)
                 for tx in e.chain  # type: ignore[attr-defined]
             )
-        del self.stack[entry.depth :]
-        if entry.lasti:
-            self.stack.append(constant(inst.offset // 2))
-        self.stack.append(e.vt)
-        self.ip = entry.target.index
+        if entry is not None:
+            del self.stack[entry.depth :]
+            if entry.lasti:
+                self.stack.append(constant(inst.offset // 2))
+            self.stack.append(e.vt)
+        self.ip = target.index
         self.direct_call = False
 
     def chain(self) -> list[Translator]:
@@ -220,14 +225,17 @@ class Translator:
         chain: list[Translator] = e.chain  # type: ignore[attr-defined]
         # Where to stop: the deepest frame such that it and all its callers can be continued in eager. A comprehension
         # is left whole: it would be left again for every element.
-        deepest = chain[0]
-        for tx in chain[1:]:
-            if not tx.is_direct or tx.is_generator or tx.f_code.co_name in COMPREHENSIONS:
+        counts: list[int] = []
+        for tx in chain:
+            if counts and (not tx.is_direct or tx.is_generator or tx.f_code.co_name in COMPREHENSIONS):
                 break
-            if tx.f_globals.get("__name__") in WHOLE_MODULES:
+            if counts and tx.f_globals.get("__name__") in WHOLE_MODULES:
                 break
-            deepest = tx
-        e.counts = [tx.current_count for tx in chain[: chain.index(deepest) + 1]]  # type: ignore[attr-defined]
+            if tx.blocks or tx.left_block is not None:  # before 3.11 a frame inside a block cannot be continued
+                counts.append(tx.blocks[0].count if tx.blocks else tx.left_block)  # type: ignore[arg-type]
+                break
+            counts.append(tx.current_count)
+        e.counts = counts  # type: ignore[attr-defined]
         e.user_stack = [(tx.f_code, tx.current_instruction.line) for tx in chain]
 
     def stack_trace(self) -> str:
@@ -241,7 +249,7 @@ class Translator:
 
     def is_protected(self) -> bool:
         """Is the current instruction inside a ``try`` or ``with`` block of the program?"""
-        return self.current_instruction.exc is not None
+        return self.current_instruction.exc is not None or bool(self.blocks)
 
     # -- what variable trackers ask for ---------------------------------------------------------------------------
 

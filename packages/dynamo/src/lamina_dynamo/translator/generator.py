@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import Any
 
+from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
 from ..variables.base import VariableTracker
+from ..variables.owner_method import OwnerMethodVariable
 from .base import NONE, Translator, constant
+from .blocks import misses_exit, passes_exit
 
 
 class GeneratorVariable(VariableTracker):
@@ -110,7 +113,7 @@ class GeneratorVariable(VariableTracker):
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name in _METHODS:
-            return GeneratorMethod(self, name)
+            return OwnerMethodVariable(self, name, type(_exhausted().send))
         if name == "gi_running":
             return constant(self.running)
         if name == "__class__":
@@ -173,6 +176,8 @@ _PASSIVE = {"PUSH_EXC_INFO", "COPY", "POP_EXCEPT", "POP_TOP", "SWAP", "NOP", "CA
 def only_passes_exit(child: Translator) -> bool:
     """Do the handlers around the yield let GeneratorExit through without running code of the program? So do no
     handlers, and ``except IndexError:``."""
+    if not v.PY311:
+        return all(passes_exit(child, block) for block in child.blocks)
     entry = child.current_instruction.exc
     for _ in range(100):
         if entry is None:
@@ -186,7 +191,7 @@ def only_passes_exit(child: Translator) -> bool:
                 name = inst.argval
                 classes.append(child.f_globals.get(name, child.f_builtins.get(name)))
             elif inst.opname == "CHECK_EXC_MATCH":
-                if not classes or not all(_misses_exit(c) for c in classes):
+                if not classes or not all(misses_exit(c) for c in classes):
                     return False
                 classes = []
                 inst = child.instructions[inst.index + 1]
@@ -199,10 +204,6 @@ def only_passes_exit(child: Translator) -> bool:
             inst = child.instructions[inst.index + 1]
         entry = inst.exc
     return False
-
-
-def _misses_exit(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseException) and not issubclass(GeneratorExit, kind)
 
 
 def _exhausted():  # type: ignore[no-untyped-def]
@@ -219,26 +220,3 @@ def _empty_generator() -> Any:
 
 
 _METHODS = {"__iter__", "__next__", "send", "throw", "close"}
-
-
-class GeneratorMethod(VariableTracker):
-    """A bound method of a generator."""
-
-    __slots__ = ("owner", "name")
-
-    def __init__(self, owner: GeneratorVariable, name: str):
-        self.source = None
-        self.owner = owner
-        self.name = name
-
-    def call_function(
-        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
-    ) -> VariableTracker:
-        return self.owner.call_method(tx, self.name, args, kwargs)
-
-    def python_type(self) -> type:
-        return type(_exhausted().send)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen(self.owner)
-        codegen.load_attr(self.name)

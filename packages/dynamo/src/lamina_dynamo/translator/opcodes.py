@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
-from ..resume import HandlerState
 from ..source import BuiltinSource, GlobalSource, ModuleSource, SelfDictSource
 from ..variables import operators
 from ..variables.base import VariableTracker
@@ -23,10 +22,12 @@ from ..variables.container import ListVariable, SliceVariable, TupleVariable
 from ..variables.dicts import DictVariable
 from ..variables.exception import chain_context, make_exception
 from ..variables.function import CellVariable, NestedFunctionVariable
+from ..variables.lazy import has_finalizer
 from ..variables.sets import SetVariable
 from ..variables.text import formatted, joined
 from . import polyfills
 from .base import FALSE, NONE, NULL, TRUE, Translator, constant
+from .blocks import begin_block, handle, leave_handler
 from .call import Calls
 
 _BINARY = [getattr(operator, name) for name in v.BINARY_OPERATORS]
@@ -160,6 +161,10 @@ class Opcodes(Calls, Translator):
         self._store_local(inst.argval, vt)
 
     def _store_local(self, name: str, vt: VariableTracker) -> None:
+        previous = self.symbolic_locals.get(name)
+        if previous is not None and previous.source is not None and has_finalizer(previous):
+            self.stack.append(vt)
+            raise GraphBreak("weak_reference", variable=name, operation="assignment")
         if vt is NULL:
             self.symbolic_locals.pop(name, None)
         elif isinstance(vt, CellVariable) and (name in self.f_code.co_cellvars or name in self.f_code.co_freevars):
@@ -169,27 +174,14 @@ class Opcodes(Calls, Translator):
 
     STORE_FAST_MAYBE_NULL = STORE_FAST
 
-    def LOAD_FAST_LOAD_FAST(self, inst: Instruction) -> Any:
-        for name in inst.argval:
-            vt = self.symbolic_locals.get(name) or self.cells.get(name)
-            if vt is None:
-                self._unbound(name)
-            self.stack.append(vt)
-
-    def STORE_FAST_STORE_FAST(self, inst: Instruction) -> Any:
-        for name in inst.argval:
-            self._store_local(name, self.stack.pop())
-
-    def STORE_FAST_LOAD_FAST(self, inst: Instruction) -> Any:
-        self._store_local(inst.argval[0], self.stack.pop())
-        vt = self.symbolic_locals.get(inst.argval[1])
-        if vt is None:
-            self._unbound(inst.argval[1])
-        self.stack.append(vt)
-
     def DELETE_FAST(self, inst: Instruction) -> Any:
-        if self.symbolic_locals.pop(inst.argval, None) is None:
+        vt = self.symbolic_locals.get(inst.argval)
+        if vt is None:
             self._unbound(inst.argval)
+        elif vt.source is not None and has_finalizer(vt) and not inst.argval.startswith("__lamina_"):
+            raise GraphBreak("weak_reference", variable=inst.argval, operation="del")
+        else:
+            del self.symbolic_locals[inst.argval]
 
     def LOAD_GLOBAL(self, inst: Instruction) -> Any:
         vt = self.load_global(inst.argval)
@@ -439,8 +431,6 @@ class Opcodes(Calls, Translator):
         stack = self.stack
         result = operators.compare(self, _COMPARE[inst.argval], stack[-2], stack[-1])
         stack.pop()
-        if v.PY313 and inst.flag & 16:
-            result = constant(self.truth(result))
         stack[-1] = result
 
     def IS_OP(self, inst: Instruction) -> Any:
@@ -466,11 +456,7 @@ class Opcodes(Calls, Translator):
         self.stack[-1] = operators.unary(self, operator.invert, self.stack[-1])
 
     def TO_BOOL(self, inst: Instruction) -> Any:
-        vt = self.stack[-1]
-        value = vt.truth(self)
-        if value is not None:
-            self.stack[-1] = constant(value)
-        # a tensor stays as it is: the jump that follows asks for its truth and breaks there
+        self.stack[-1] = constant(self.truth(self.stack[-1]))
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -729,6 +715,7 @@ class Opcodes(Calls, Translator):
 
     def YIELD_FROM(self, inst: Instruction) -> Any:  # 3.10
         receiver, value = self.stack[-2].realize(), self.stack[-1].realize()
+        self.stack[-2] = self.looping[len(self.stack) - 2] = receiver
         try:
             if value.is_python_constant() and value.as_python_constant() is None:
                 result = receiver.next(self)
@@ -888,19 +875,25 @@ class Opcodes(Calls, Translator):
 
     def PUSH_EXC_INFO(self, inst: Instruction) -> Any:
         exc = self.stack.pop()
-        root = self.root
-        previous = root.handled_exception
-        if self.is_generator and previous is self.outer_handled:
-            previous = None  # another caller may resume it
-        self.stack.append(HandlerState(previous, exc))
-        self.stack.append(exc)
-        root.handled_exception = exc
+        self.stack += (handle(self, exc), exc)
 
     def POP_EXCEPT(self, inst: Instruction) -> Any:
-        state = self.stack.pop()
-        state.over = True  # type: ignore[attr-defined]
-        previous = state.previous  # type: ignore[attr-defined]
-        self.root.handled_exception = self.outer_handled if previous is None else previous
+        leave_handler(self, self.stack.pop())
+        if not v.PY311:
+            del self.stack[-2:]
+            self.blocks.pop()
+
+    def SETUP_FINALLY(self, inst: Instruction) -> Any:  # 3.10
+        begin_block(self, inst.target)
+
+    def SETUP_WITH(self, inst: Instruction) -> Any:  # 3.10
+        self.BEFORE_WITH(inst)
+        value = self.stack.pop()
+        begin_block(self, inst.target)
+        self.stack.append(value)
+
+    def POP_BLOCK(self, inst: Instruction) -> Any:  # 3.10
+        self.blocks.pop()
 
     def CHECK_EXC_MATCH(self, inst: Instruction) -> Any:
         types = self.stack.pop()
@@ -937,7 +930,7 @@ class Opcodes(Calls, Translator):
 
     def WITH_EXCEPT_START(self, inst: Instruction) -> Any:
         exc = self.stack[-1].realize()
-        leave = self.stack[-4]
+        leave = self.stack[-4 if v.PY311 else -7]
         traceback = exc.get_member(self, "__traceback__")
         self.stack.append(self.call(leave, [exc.class_vt(self), exc, traceback], {}))
 
@@ -1023,14 +1016,10 @@ UNTRANSLATED = frozenset(
         "INTERPRETER_EXIT",
         "EXIT_INIT_CHECK",
         "ENTER_EXECUTOR",
-        "POP_BLOCK",
-        "SETUP_FINALLY",
-        "SETUP_WITH",
+        *v.PAIRED_LOCALS,
     }
 )
-"""Opcodes of which functions have none, and 3.10's block set-up: from there on a frame runs in eager (a frame with a
-block stack could not be resumed), the functions that it calls are frames of their own.
-"""
+"""Opcodes of which functions have none, and those that are decoded as two."""
 
 
 def _untranslated(self: Any, inst: Instruction) -> Any:

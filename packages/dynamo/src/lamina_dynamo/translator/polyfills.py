@@ -3,6 +3,8 @@
 # ruff: noqa: F821 - exception groups exist from Python 3.11 on, and so do the opcodes that come here
 from __future__ import annotations
 
+import functools
+
 import torch
 
 _missing = object()
@@ -243,3 +245,15 @@ def scaled_size(image, scales):
 def strict_zip(*iterators: Any) -> Any:
     """``zip`` of parked iterators."""
     return zip(*iterators, strict=True)
+
+
+def dispatching_method(descriptor, obj, cls):
+    """The method that ``functools.singledispatchmethod`` binds."""
+
+    def method(*args, **kwargs):
+        if not args:
+            name = getattr(descriptor.func, "__name__", "singledispatchmethod method")
+            raise TypeError(f"{name} requires at least 1 positional argument")
+        return descriptor.dispatcher.dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
+
+    return functools.update_wrapper(method, descriptor.func)

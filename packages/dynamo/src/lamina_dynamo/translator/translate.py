@@ -13,7 +13,7 @@ import torch
 
 from ..bytecode import Instruction, assemble, copy_instructions, decode
 from ..bytecode import versions as v
-from ..codegen import Codegen, straight_line_depth
+from ..codegen import Codegen, drop_temps, straight_line_depth
 from ..errors import BackendCompilerFailed
 from ..failed_graph import Region, is_repeatable, watched, written_inputs
 from ..graph_break import GraphBreak
@@ -296,6 +296,8 @@ class Translation:
             self.rebuild_frame(cg, exits[0])
         self.check_generators(output)
         graphs, compiled, region = self.compile(output, cg)
+        if not whole:
+            region += drop_temps(region, state)
 
         body: list[Instruction] = []
         temps: tuple[str, ...] = ()
@@ -426,7 +428,7 @@ class Translation:
         region = None
         written = written_inputs(output)
         decides = output.protected or not output.side_effects.is_empty()
-        if v.PY311 and written is not None and is_repeatable(gm.graph):
+        if written is not None and is_repeatable(gm.graph):
             keeps = output.fallible and decides
             if keeps or not output.draws and not written:
                 region = Region(self.code, self.f_globals, decides)

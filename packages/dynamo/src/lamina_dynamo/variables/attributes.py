@@ -10,6 +10,7 @@ import collections
 import types
 from typing import Any
 
+from ..bytecode.versions import PY313
 from .base import ObservedException, VariableTracker, break_graph
 
 #: Marks an attribute, global or cell that the program deleted.
@@ -202,7 +203,7 @@ def get_c_member(tx: Any, obj: VariableTracker, descriptor: Any) -> VariableTrac
         if slot is not None and is_python_slot(descriptor):
             value = slot(tx, descriptor)
             if value is None:
-                raise_attribute_error(tx, obj, name)
+                raise_attribute_error(tx, obj, name, type_name=_name_for_slots(obj.python_type()))
             return value
     if name == "__class__":
         return obj.class_vt(tx)
@@ -230,7 +231,14 @@ def is_python_slot(descriptor: Any) -> bool:
     return bool(descriptor.__objclass__.__flags__ & (1 << 9))
 
 
-def raise_attribute_error(tx: Any, obj: VariableTracker, name: str) -> Any:
+def _name_for_slots(kind: type) -> str:
+    """How an empty slot calls the class: by its whole name from Python 3.13 on."""
+    if not PY313 or kind.__module__ in ("builtins", "__main__"):
+        return kind.__name__ if not PY313 else kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def raise_attribute_error(tx: Any, obj: VariableTracker, name: str, type_name: str = "") -> Any:
     from .exception import make_exception
 
     kind = obj.python_type()
@@ -240,7 +248,7 @@ def raise_attribute_error(tx: Any, obj: VariableTracker, name: str) -> Any:
         own = obj.value.__dict__.get("__name__")
         text = f"module has no attribute '{name}'" if own is None else f"module '{own}' has no attribute '{name}'"
     else:
-        text = f"'{kind.__name__}' object has no attribute '{name}'"
+        text = f"'{type_name or kind.__name__}' object has no attribute '{name}'"
     error = make_exception(tx, AttributeError, [tx.const(text)])
     error.set_field("name", tx.const(name))
     error.set_field("obj", obj)
@@ -329,6 +337,18 @@ def object_setattr(tx: Any, obj: VariableTracker, name: str, value: VariableTrac
     generic_setattr(tx, obj, name, value)
 
 
+def _words_without_dict() -> str:
+    """What this Python appends to the error of storing on an object without a dict."""
+    try:
+        setattr(object(), "x", None)  # noqa: B010
+    except AttributeError as e:
+        return str(e).removeprefix("'object' object has no attribute 'x'")
+    return ""
+
+
+NO_INSTANCE_DICT = _words_without_dict()
+
+
 def generic_setattr(tx: Any, obj: VariableTracker, name: str, value: VariableTracker) -> None:
     """What `object.__setattr__(obj, name, value)` does."""
     found = find_in_type(tx, obj, name)
@@ -338,7 +358,7 @@ def generic_setattr(tx: Any, obj: VariableTracker, name: str, value: VariableTra
         if found is None and obj.python_type().__dictoffset__:
             tx.graph_break("side_effect", operation=f"attribute {name} stored on a {obj.python_type().__name__}")
         if found is None:
-            text = f"'{obj.python_type().__name__}' object has no attribute '{name}'"
+            text = f"'{obj.python_type().__name__}' object has no attribute '{name}'{NO_INSTANCE_DICT}"
         else:
             text = f"'{obj.python_type().__name__}' object attribute '{name}' is read-only"
         tx.raise_exception(AttributeError, text)
@@ -388,7 +408,7 @@ def generic_delattr(tx: Any, obj: VariableTracker, name: str) -> None:
         real = found.real if found.vt is None else None
         if type(real) is types.MemberDescriptorType and is_python_slot(real) and hasattr(obj, "set_slot"):
             if obj.get_slot(tx, real) is None:
-                raise_attribute_error(tx, obj, name)
+                tx.raise_exception(AttributeError, name)
             obj.set_slot(tx, real, DELETED)
             return
         if is_data_descriptor(tx, found):

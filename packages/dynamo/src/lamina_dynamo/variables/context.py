@@ -19,6 +19,7 @@ from ..graph_break import GraphBreak
 from .base import VariableTracker
 from .builder import wraps_if
 from .constant import ConstantVariable
+from .owner_method import OwnerMethodVariable
 
 _open: list[Any] = []
 """Undo functions of the state changes made for real by the running translation."""
@@ -68,7 +69,7 @@ class ContextVariable(VariableTracker):
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name in ("__enter__", "__exit__", "clone"):
-            return ContextMethod(self, name)
+            return OwnerMethodVariable(self, name)
         if name == "__class__" and isinstance(self.cls, type):
             return tx.wrap(self.cls, None)
         if name in ("mode", "prev") and self.value is not None and hasattr(self.value, name):
@@ -134,30 +135,6 @@ class ContextVariable(VariableTracker):
         for a in self.kwargs.values():
             codegen(a)
         codegen.call_kw(len(self.args) + len(self.kwargs), tuple(self.kwargs))
-
-
-class ContextMethod(VariableTracker):
-    """``manager.__enter__`` or ``manager.__exit__``."""
-
-    __slots__ = ("manager", "name")
-    is_transparent_call = False
-
-    def __init__(self, manager: ContextVariable, name: str):
-        self.source = None
-        self.manager = manager
-        self.name = name
-
-    def call_function(
-        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
-    ) -> VariableTracker:
-        return self.manager.call_method(tx, self.name, args, kwargs)
-
-    def children(self) -> Any:
-        return (self.manager,)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen(self.manager)
-        codegen.load_attr(self.name)
 
 
 class DecoratedVariable(VariableTracker):

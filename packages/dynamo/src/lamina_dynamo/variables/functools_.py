@@ -399,6 +399,19 @@ def _wrap_dispatch(tx: Any, value: Any, source: Any) -> VariableTracker:
 FUNCTION_FACTORIES.append((lambda fn: fn.__code__ is _DISPATCH_CODE, _wrap_dispatch))
 
 
+def _bind_dispatching_method(
+    tx: Any, descriptor: VariableTracker, obj: VariableTracker, cls: VariableTracker | None = None
+) -> VariableTracker:
+    from ..translator.polyfills import dispatching_method
+
+    return tx.inline_real(dispatching_method, descriptor, obj, tx.const(None) if cls is None else cls)
+
+
+_bind = functools.singledispatchmethod.__get__
+if "_method_cache" in _bind.__code__.co_names:  # 3.13: it keeps the method it makes, under a weak reference
+    HANDLERS[_bind] = _bind_dispatching_method
+
+
 # -- cmp_to_key --------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from .base import VariableTracker
 from .builder import wraps_if
 from .constant import ConstantVariable
 from .container import TupleVariable
+from .owner_method import OwnerMethodVariable
 
 _UFUNCS = """sin cos tan exp exp2 expm1 log log2 log10 log1p sqrt square absolute fabs floor ceil trunc rint negative
 positive tanh sinh cosh arctan arctan2 hypot maximum minimum fmax fmin add subtract multiply divide true_divide equal
@@ -102,7 +103,7 @@ class NumpyArrayVariable(VariableTracker):
         if name == "T":
             return call_numpy(tx, "array.transpose", [self], {})
         if name in _METHODS:
-            return ArrayMethodVariable(self, name)
+            return OwnerMethodVariable(self, name)
         raise GraphBreak("unknown_attribute", type="numpy.ndarray", name=name)
 
     def call_method(
@@ -161,26 +162,6 @@ class NumpyArrayVariable(VariableTracker):
         codegen.push_function(number_of if self.is_number else array_of)
         codegen(self.tensor)
         codegen.call_function(1)
-
-
-class ArrayMethodVariable(VariableTracker):
-    """A bound method of an array."""
-
-    __slots__ = ("name", "owner")
-
-    def __init__(self, owner: NumpyArrayVariable, name: str):
-        super().__init__(None)
-        self.owner = owner
-        self.name = name
-
-    def call_function(
-        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
-    ) -> VariableTracker:
-        return self.owner.call_method(tx, self.name, args, kwargs)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen(self.owner)
-        codegen.load_attr(self.name)
 
 
 def is_taken(function: Any) -> str | None:

@@ -17,6 +17,7 @@ from .base import VariableTracker
 from .builder import wraps_type
 from .builtin import CONSTRUCTORS
 from .constant import ConstantVariable, fold
+from .owner_method import OwnerMethodVariable
 from .tensor import TensorVariable
 from .tensor_state import make_node
 from .torch_api import handles
@@ -63,7 +64,7 @@ class GeneratorVariable(VariableTracker):
         if name == "device":
             return tx.wrap(self.fake.device, None)  # type: ignore[no-any-return]
         if name in _METHODS:
-            return GeneratorMethod(self, name)
+            return OwnerMethodVariable(self, name)
         if not hasattr(torch.Generator, name):
             tx.raise_exception(AttributeError, f"'torch._C.Generator' object has no attribute '{name}'")
         raise GraphBreak("random_state", attribute=name)
@@ -76,27 +77,6 @@ class GeneratorVariable(VariableTracker):
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.graph_output(self.as_proxy())
-
-
-class GeneratorMethod(VariableTracker):
-    """A method bound to a generator."""
-
-    __slots__ = ("generator", "name")
-
-    def __init__(self, generator: GeneratorVariable, name: str):
-        self.source = None
-        self.generator = generator
-        self.name = name
-
-    def call_function(self, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
-        return self.generator.call_method(tx, self.name, args, kwargs)
-
-    def children(self) -> Any:
-        return (self.generator,)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen(self.generator)
-        codegen.load_attr(self.name)
 
 
 def _seed(vt: VariableTracker) -> Any:

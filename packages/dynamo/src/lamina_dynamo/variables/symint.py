@@ -98,7 +98,15 @@ class SymNumberVariable(VariableTracker):
         if self.may_leave_machine_words(op, other, reflected):
             return self.specialize(tx).binary_op(tx, op, other, reflected)
         pair = [other, self] if reflected else [self, other]
-        return _result(tx, tx.output.create_call("call_function", op, pair), pair)
+        result = _result(tx, tx.output.create_call("call_function", op, pair), pair)
+        if (
+            isinstance(result, SymNumberVariable)
+            and isinstance(result.fake, torch.SymInt)
+            and result.fake.node.has_hint()  # those that only the run knows are bound by nothing
+            and not tx.output.symbols.keep_in_words(result.fake.node.expr, result.fake.node.hint)
+        ):
+            return self.specialize(tx).binary_op(tx, op, other, reflected)
+        return result
 
     def may_leave_machine_words(self, op: Callable[..., Any], other: VariableTracker, reflected: bool) -> bool:
         """Python's ints have no bounds, those of graphs and guards have 64 bits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from .attributes import DELETED, find_in_mro, find_in_type
+from .attributes import DELETED, NO_INSTANCE_DICT, find_in_mro, find_in_type
 from .base import VariableTracker
 from .builder import wrap_lazy, wraps_if
 
@@ -121,7 +121,7 @@ class UserObjectVariable(VariableTracker):
     def store_attr(self, tx: Any, name: str, value: Any, shadowing: bool = False) -> None:
         """Writes the instance dict (value DELETED: deletes)."""
         if not self.has_instance_dict():
-            text = f"'{self.cls.__name__}' object has no attribute '{name}'"
+            text = f"'{self.cls.__name__}' object has no attribute '{name}'{NO_INSTANCE_DICT}"
             if shadowing:
                 text = f"'{self.cls.__name__}' object attribute '{name}' is read-only"
             tx.raise_exception(AttributeError, text)
