@@ -9,8 +9,6 @@ import torch
 
 import lamina_dynamo
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="try and with blocks run in eager on 3.10")
-
 PRELUDE = '''
 import contextlib
 import lamina_dynamo

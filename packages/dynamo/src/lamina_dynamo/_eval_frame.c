@@ -178,6 +178,12 @@ static CodeState *need_state(PyObject *code) {
 #define FRAME_CODE(f) ((f)->f_code)
 #endif
 
+#if OWN_FRAMES
+#define FRAME_LOCALS(f) ((f)->localsplus)
+#else
+#define FRAME_LOCALS(f) ((f)->f_localsplus)
+#endif
+
 static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag) {
 #if PY_VERSION_HEX >= 0x030c0000
     /* The evaluation of a frame that was called from C counts against the limit of C recursion; without a hook it would not have been. The limit
@@ -310,7 +316,7 @@ static void drop_frame(PyThreadState *Py_UNUSED(tstate), Frame *Py_UNUSED(frame)
 #endif
 
 /* Run the entry's code in a fresh call with the frame's arguments, one by one, and behind them what the guards give. */
-static PyObject *call_flat(Entry *e, const Inputs *in, PyObject *given) {
+static PyObject *call_flat(Entry *e, const Inputs *in, PyObject **given) {
     if (e->flat_code == NULL) {
         PyCodeObject *code = (PyCodeObject *)e->code;
         PyObject *replace = PyObject_GetAttrString(e->code, "replace");
@@ -337,20 +343,17 @@ static PyObject *call_flat(Entry *e, const Inputs *in, PyObject *given) {
     }
     PyObject *result = NULL, **args = in->args;
     size_t n = (size_t)in->nargs;
-    if (given) {
+    if (*given) {
         args = (PyObject **)PyMem_Malloc(sizeof(PyObject *) * (n + 1));
         if (args == NULL) {
             Py_DECREF(function);
             return PyErr_NoMemory();
         }
         memcpy(args, in->args, sizeof(PyObject *) * n);
-        args[n++] = given;
+        args[n++] = *given;
     }
-    if (given || !in->owned)
-        result = PyObject_Vectorcall(function, args, n, NULL);
-    else
-        result = call_handing_over(function, args, (Py_ssize_t)n);
-    if (given)
+    result = call_handing_over_from(function, args, (Py_ssize_t)n, in->args, in->owned ? in->nargs : 0, *given ? given : NULL);
+    if (args != in->args)
         PyMem_Free(args);
     Py_DECREF(function);
     return result;
@@ -373,7 +376,7 @@ static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner 
 #endif
     {
         Py_INCREF(e);
-        result = call_flat(e, in, given);
+        result = call_flat(e, in, &given);
         Py_XDECREF(given);
         Py_DECREF(e);
         drop_frame(tstate, frame);
@@ -462,7 +465,7 @@ static int adopt(Owner *owner, Entry *e) {
 static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
     Owner *owner = current;
     if (UNLIKELY(handed.slots != NULL))
-        take_handed();
+        take_handed((PyObject *)FRAME_CODE(frame), FRAME_LOCALS(frame));
     if (UNLIKELY(delegated == frame) && frame != NULL)
         return evaluate(tstate, frame, throwflag);
     if (owner == NULL || throwflag || tstate->tracing) /* trace functions and what they call are no part of the program */

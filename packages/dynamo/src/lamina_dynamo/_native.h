@@ -37,11 +37,16 @@ int guard_module_init(PyObject *module);
 typedef struct {
     PyObject **slots; /* NULL: none */
     Py_ssize_t n;
+    PyObject **more; /* another slot, or NULL */
+    PyObject *code, **args; /* of the call: making a frame may collect garbage, which runs other frames */
+    Py_ssize_t n_args;
 } Handed;
 extern LAMINA_THREAD_LOCAL Handed handed;
-void take_handed(void);
+void take_handed(PyObject *code, PyObject **locals);
 /* Call a Python function with arguments that are its own from its first instruction on: the slots then hold None. */
 PyObject *call_handing_over(PyObject *function, PyObject **slots, Py_ssize_t n);
+/* The same where the references that go are not the arguments' own: those in `slots` and in `more`. */
+PyObject *call_handing_over_from(PyObject *function, PyObject **args, Py_ssize_t n_args, PyObject **slots, Py_ssize_t n, PyObject **more);
 int resume_module_init(PyObject *module);
 
 #endif

@@ -8,22 +8,32 @@
 
 LAMINA_THREAD_LOCAL Handed handed;
 
-void take_handed(void) {
-    PyObject **slots = handed.slots;
-    Py_ssize_t n = handed.n;
+static void forget_slot(PyObject **slot) {
+    PyObject *old = *slot;
+    Py_INCREF(Py_None);
+    *slot = Py_None;
+    Py_XDECREF(old); /* the frame has its own reference: nothing dies here */
+}
+
+void take_handed(PyObject *code, PyObject **locals) {
+    if (code != handed.code || memcmp(locals, handed.args, sizeof(PyObject *) * (size_t)handed.n_args) != 0)
+        return;
+    Handed taken = handed;
     handed.slots = NULL;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *old = slots[i];
-        Py_INCREF(Py_None);
-        slots[i] = Py_None;
-        Py_XDECREF(old); /* the frame has its own reference: nothing dies here */
-    }
+    for (Py_ssize_t i = 0; i < taken.n; i++)
+        forget_slot(taken.slots + i);
+    if (taken.more)
+        forget_slot(taken.more);
 }
 
 PyObject *call_handing_over(PyObject *function, PyObject **slots, Py_ssize_t n) {
-    handed.slots = slots;
-    handed.n = n;
-    PyObject *result = PyObject_Vectorcall(function, slots, (size_t)n, NULL);
+    return call_handing_over_from(function, slots, n, slots, n, NULL);
+}
+
+PyObject *call_handing_over_from(PyObject *function, PyObject **args, Py_ssize_t n_args, PyObject **slots, Py_ssize_t n, PyObject **more) {
+    if (PyFunction_Check(function))
+        handed = (Handed){slots, n, more, PyFunction_GET_CODE(function), args, n_args};
+    PyObject *result = PyObject_Vectorcall(function, args, (size_t)n_args, NULL);
     handed.slots = NULL; /* where no frame began */
     return result;
 }

@@ -163,3 +163,28 @@ def test_many_locals_after_a_break():
 
     compiled = dynamo.optimize("eager")(fn)
     torch.testing.assert_close(compiled(torch.ones(2), 3), fn(torch.ones(2), 3))
+
+
+def test_garbage_is_collected_while_a_frame_is_made():
+    """What a collection calls has frames of its own: arguments are not taken from the caller for those."""
+
+    def fn(x, n, k):
+        if n == 0:
+            return x
+        dynamo.graph_break()
+        return fn(x + k, n - 1, k) * 2
+
+    def seen(phase, info, more=None):
+        return phase, info, more
+
+    dynamo.reset()
+    compiled, x = dynamo.optimize("eager")(fn), torch.ones(2)
+    want, thresholds = fn(x, 6, 3), gc.get_threshold()
+    gc.callbacks.append(seen)
+    gc.set_threshold(1)
+    try:
+        for _ in range(3):
+            assert torch.equal(compiled(x, 6, 3), want)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(seen)
