@@ -193,7 +193,8 @@ class DoubleBackward:
             if position >= 0:
                 inputs[position] = tensor
         earlier = getattr(ctx, "earlier", {})
-        for position, (ref, version) in zip(self.loose, getattr(ctx, "loose", ()), strict=True):
+        held = getattr(ctx, "loose", ())  # input or weak reference, version, and so on
+        for position, ref, version in zip(self.loose, held[::2], held[1::2], strict=True):
             if position in self.written.lost:
                 why = f"input {position} was written to and is too large to be copied before"
                 raise self._refuse(why, "raise copy_limit in lamina_aot_autograd.config")

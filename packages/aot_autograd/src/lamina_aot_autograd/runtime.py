@@ -427,7 +427,7 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     written = Written(joint, parts)
     if loose:
         held = set(loose) if meta.keeps_inputs else inputs_to_hold(joint, parts, written.left)
-        refs = (f"({f'args[{i}]' if i in held else f'weak(args[{i}])'}, args[{i}]._version)" for i in loose)
+        refs = (f"{f'args[{i}]' if i in held else f'weak(args[{i}])'}, args[{i}]._version" for i in loose)
         source.add(1, f"ctx.loose = ({', '.join(refs)},)")
     earlier = [f"{i}: copy_of(args[{i}])" for i in written.copied if i in loose]
     earlier += [f"{i}: place_of(args[{i}])" for i in written.places if i in loose]
@@ -598,9 +598,11 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
             source.add(1, f"elif not batched and g{k}.stride() != stride_{k}(g{k}.shape):")
         elif stride is None:
             source.add(1, f"elif not batched and not g{k}.is_contiguous():")
+        elif restride is torch.Tensor.contiguous:
+            source.add(1, "elif not batched:")
         else:
             source.add(1, f"elif g{k}.stride() != stride_{k} and not batched:")
-        source.add(2, f"g{k} = restride_{k}(g{k})")
+        source.add(2, f"g{k} = {f'g{k}.contiguous()' if restride is torch.Tensor.contiguous else f'restride_{k}(g{k})'}")
         tangents.append(f"g{k}")
     arguments = ", ".join((["*ctx.sizes"] if sizes else []) + ["*saved"] + tangents)
     source.add(1, "if batched:")

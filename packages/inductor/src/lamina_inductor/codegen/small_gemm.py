@@ -62,7 +62,10 @@ def write_small_gemm(call: ExternCall, layouts: dict[str, Layout], pointer: Any,
     while width > 4 and width >= 2 * n:
         width //= 2
     sa, sb = [int(s) for s in a.stride], [int(s) for s in b.stride]
+    packing = 2
+    if n % width == 0 and (sb[1] == 1 or sb[0] == 1 and k % width == 0):
+        packing = 0 if sb[1] == 1 else 1
     return (
-        f"lm::small_gemm<{m}, {n}, {k}, {width}>({where[3]}, {int(out.stride[0])}, {where[1]}, {sa[0]}, {sa[1]}, {where[2]}, {sb[0]}, {sb[1]}, "  # noqa: E501
+        f"lm::small_gemm<{m}, {n}, {k}, {width}, {packing}>({where[3]}, {int(out.stride[0])}, {where[1]}, {sa[0]}, {sa[1]}, {where[2]}, {sb[0]}, {sb[1]}, "  # noqa: E501
         f"{where[0]}, {steps[0]}, {steps[1]}, {float(scalars[0])!r}f, {float(scalars[1])!r}f);"
     )
