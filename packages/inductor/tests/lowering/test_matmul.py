@@ -58,3 +58,29 @@ def test_bfloat16_with_bias(target):
     assert calls(compiled) == ["mkldnn._linear_pointwise.default"]
     exact = (x.double() @ w.double().t() + b.double()).bfloat16()
     compare(compiled([x, w, b])[0], exact, rtol=1.6e-2, atol=1e-1)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("right", [False, True])
+def test_small_products_are_written_out(left, right):
+    sizes = [(8, 32, 32), (5, 7, 9), (1, 48, 33), (17, 40, 20), (16, 24, 64), (3, 2, 30), (9, 16, 16), (2, 33, 1)]
+    inputs, outs = [], []
+    for m, n, k in sizes:
+        a, b = torch.randn((k, m) if left else (m, k)), torch.randn((n, k) if right else (k, n))
+        inputs += [a, b, torch.randn(n), torch.randn(m, n)]
+    t = Tracer(*inputs)
+    for a, b, row, full in zip(*[iter(inputs)] * 4):
+        x, y = (t.permute(v, (1, 0)) if turned else v for v, turned in ((a, left), (b, right)))
+        outs += [
+            t.call(aten.mm.default, x, y),
+            t.call(aten.addmm.default, row, x, y),
+            t.call(aten.addmm.default, full, x, y, beta=0.5, alpha=-2),
+        ]
+    compiled = compile_graph(t.finish(*outs), target="cpp")
+    assert compiled.source.count("lm::small_gemm<") == len(outs)
+    got = compiled(list(inputs))
+    for i, (a, b, row, full) in enumerate(zip(*[iter(inputs)] * 4)):
+        exact = (a.double().t() if left else a.double()) @ (b.double().t() if right else b.double())
+        wanted = (exact, row + exact, 0.5 * full.double() - 2 * exact)
+        for one, want in zip(got[3 * i : 3 * i + 3], wanted):
+            torch.testing.assert_close(one.double(), want.double(), rtol=1e-5, atol=1e-5)
