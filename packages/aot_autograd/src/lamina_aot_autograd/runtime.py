@@ -602,7 +602,8 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
             source.add(1, "elif not batched:")
         else:
             source.add(1, f"elif g{k}.stride() != stride_{k} and not batched:")
-        source.add(2, f"g{k} = {f'g{k}.contiguous()' if restride is torch.Tensor.contiguous else f'restride_{k}(g{k})'}")
+        plain = restride is torch.Tensor.contiguous
+        source.add(2, f"g{k} = g{k}.contiguous()" if plain else f"g{k} = restride_{k}(g{k})")
         tangents.append(f"g{k}")
     arguments = ", ".join((["*ctx.sizes"] if sizes else []) + ["*saved"] + tangents)
     source.add(1, "if batched:")
