@@ -1,10 +1,9 @@
 """A backend in numpy: it takes any decomposed graph, implements the prims it meets, and runs it.
 
-    python examples/tiny_backend/tiny_backend.py        # trains nothing, imports no compiler: one model, numpy
-    against eager
+    python examples/tiny_backend/tiny_backend.py        # one small model in numpy, beside eager; no compiler is imported
 
-A new backend needs one function a prim. ``needed(model graphs)`` (see ``lamina_primtorch.prims_needed``) tells which
-ones.
+A new backend needs one function a prim. ``lamina_primtorch.completeness(graphs, names)`` tells which ones a set of
+models needs and which of them are missing; the run above prints it for this backend.
 """
 
 from __future__ import annotations
@@ -276,5 +275,6 @@ if __name__ == "__main__":
     graph = trace(model, x)
     compiled = compile_graph(graph)
     got, want = compiled(x)[0], model(x)
-    print("prims needed:", dict(lp.prims_needed([lp.decompose(graph)])))
     print("largest difference to eager:", (got - want).abs().max().item())
+    models = {"small model": graph, "with a sort": trace(lambda t: t.sort(-1)[0].cumsum(-1), torch.randn(3, 4))}
+    print(lp.completeness(models, NUMPY))

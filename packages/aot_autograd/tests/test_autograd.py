@@ -570,3 +570,14 @@ def test_gradient_that_is_the_tangent_goes_on_as_it_is(h):
 def test_dropout_draws_in_the_order_of_memory(h, layout):
     """The mask of a tensor that is not contiguous is eager's, too."""
     h.compare(lambda x: (F.dropout(layout(x), 0.3), layout(x) * 2), lambda: [leaf(4, 6, 8)])
+
+
+def test_gradient_of_nothing_keeps_its_strides(h):
+    """Eager takes a tensor without elements for dense, whatever its strides are."""
+    fn = h.trace(lambda x: (torch.flip(x, (0,)),))
+    grads = []
+    for call in (fn, h.compile_fn(fn, [torch.zeros(5, 0, 20)[..., ::2].requires_grad_()])):
+        x = torch.zeros(5, 0, 20)[..., ::2].requires_grad_()
+        (y,) = call(x)
+        grads.append(torch.autograd.grad(y, x, torch.empty_like(y, requires_grad=False))[0])
+    assert grads[0].stride() == grads[1].stride() == (20, 20, 2)

@@ -83,3 +83,47 @@ def test_gradient_of_resizing(name, format):
         grad = grad.contiguous(memory_format=torch.channels_last_3d)
     more = [] if "nearest" in name else [False]
     agrees(f"{name}_backward.default", grad, list(grad.shape[2:]), [2, 3, 4, 5, 3][: rank + 2], *more)
+
+
+def _operands(shape, dtype):
+    t = torch.ones(shape, dtype=dtype)
+    yield t
+    yield torch.stack([t, t], -1)[..., 0]
+    if t.dim() > 1:
+        yield t.mT.contiguous().mT
+
+
+@pytest.mark.parametrize("name", ["hypot", "igamma", "igammac", "nextafter", "logaddexp", "logaddexp2"])
+def test_float_only_binaries(name):
+    """Strides also of nothing beside a broadcast operand, where torch's own meta kernels are not the CPU's."""
+    op = getattr(torch.ops.aten, name).default
+    rule = BY_NAME[f"{name}.default"]
+    pairs = [((2, 3), (3,)), ((0, 1, 3), (0, 10, 3)), ((2, 1, 3), (2, 4, 3)), ((), (2, 3))]
+    for one, two in pairs:
+        for da, db in ((torch.float32, torch.float32), (torch.bfloat16, torch.float32)):
+            for a in _operands(one, da):
+                for b in _operands(two, db):
+                    try:
+                        want = op(a, b)
+                    except RuntimeError:
+                        continue  # not every one takes two dtypes
+                    got = rule((a, b), {})
+                    assert tuple(got[:3]) == (tuple(want.shape), want.stride(), want.dtype)
+    with pytest.raises(NotImplementedError):
+        rule((torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64)), {})
+
+
+def test_roll_of_nothing():
+    x = torch.zeros(0, 0, 0, dtype=torch.int64).mT
+    op = torch.ops.aten.roll.default
+    assert tuple(BY_NAME["roll.default"]((x, [2]), {})[1]) == op(x, [2]).stride()
+
+
+def test_hardswish_of_nan_has_a_gradient_of_nan():
+    from lamina_primtorch import decomposition_table
+
+    op = torch.ops.aten.hardswish_backward.default
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), -3.0, 3.0, 0.5, -0.5, 2.9] * 4)
+    g = torch.linspace(-2, 2, 32)
+    got = decomposition_table()[op](g, x)
+    assert torch.allclose(got, op(g, x), equal_nan=True) and got[0].isnan()

@@ -300,7 +300,8 @@ class _Trace:
         for i in tangents:
             like = tensors[i]
             shape, stride = tuple(like.shape), like.stride()
-            if not is_dense(shape, stride):
+            is_empty = any(type(size) is int and size == 0 for size in shape)
+            if not is_empty and not is_dense(shape, stride):
                 stride = contiguous(shape)
             desc = InputDesc("tangent", i)
             node = self._placeholder(f"tangent_{i}", make_value(shape, stride, like.dtype, like.device), desc)

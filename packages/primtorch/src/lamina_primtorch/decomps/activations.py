@@ -149,7 +149,7 @@ def hardswish(x: Any) -> Any:
 def hardswish_backward(grad: Any, x: Any) -> Any:
     g, y, dtype = _floats(grad, x)
     mid = p.mul(g, p.add(p.div(y, 3.0), 0.5))
-    return to(p.where(p.le(y, -3.0), 0.0, p.where(p.lt(y, 3.0), mid, g)), dtype)
+    return to(p.where(p.le(y, -3.0), 0.0, p.where(p.ge(y, 3.0), g, mid)), dtype)  # NaN goes through mid
 
 
 @decomp("leaky_relu.default")

@@ -173,6 +173,9 @@ def _binary(kind: str) -> Callable[[tuple, dict], Any]:
         elif kind == "real":
             if dtype in COMPLEX:
                 raise NotImplementedError
+        elif kind == "floatonly":
+            if not dtype.is_floating_point:
+                raise NotImplementedError
         elif kind == "realnobool":
             if dtype in COMPLEX or dtype is BOOL:
                 raise NotImplementedError
@@ -199,6 +202,7 @@ BINARY = {
     "intonly": "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor"
     " bitwise_right_shift.Tensor_Scalar"
     " gcd.default lcm.default",
+    "floatonly": "hypot.default igamma.default igammac.default nextafter.default logaddexp.default logaddexp2.default",
 }
 POLYNOMIALS = (
     "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h"

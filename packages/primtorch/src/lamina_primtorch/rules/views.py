@@ -24,6 +24,14 @@ def _same(args: tuple, kwargs: dict) -> TensorMeta:
     return TensorMeta(tuple(x.shape), tuple(x.stride()), x.dtype, x.device)
 
 
+@signed("roll.default")
+def roll(x: Any, shifts: Any, dims: Any = ()) -> TensorMeta:
+    shape = tuple(x.shape)
+    if dims or len(shifts) != 1 or not strides.has_zero(shape):
+        raise NotImplementedError
+    return TensorMeta(shape, strides.contiguous(shape), x.dtype, x.device)  # a view of the flattened tensor
+
+
 @signed("view.default", "_unsafe_view.default")
 def view(x: Any, size: Any) -> TensorMeta:
     shape = tuple(x.shape)
