@@ -1,6 +1,6 @@
 """A backend in numpy: it takes any decomposed graph, implements the prims it meets, and runs it.
 
-    python examples/tiny_backend/tiny_backend.py        # one small model in numpy, beside eager; no compiler is imported
+    python examples/tiny_backend/tiny_backend.py    # one small model in numpy, beside eager; no compiler is imported
 
 A new backend needs one function a prim. ``lamina_primtorch.completeness(graphs, names)`` tells which ones a set of
 models needs and which of them are missing; the run above prints it for this backend.
