@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+import pytest
 import torch
 import torch.fx as fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -102,3 +103,49 @@ def test_gradients_taken_inside_the_graph_can_be_differentiated():
         (got,), (want,) = call(x, w), gm(x, w)
         assert torch.allclose(got, want)
         assert torch.allclose(torch.autograd.grad(got.sum(), w)[0], torch.autograd.grad(want.sum(), w)[0])
+
+
+def _watching(case):
+    """Graphs in which a tensor's gradient is asked for after the tensor was used."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    h = graph.call_method("sin", (x,))
+    used = graph.call_function(operator.mul, (h, 2))
+    if case == "written":
+        graph.call_method("add_", (h, 1))
+    if case == "gradient":
+        total = graph.call_method("sum", (graph.call_method("square", (used,)),))
+        asked = graph.call_function(autograd_grad, (total, h, None, True, True))
+        used = graph.call_function(operator.getitem, (asked, 0))
+    elif case == "kept":
+        graph.call_method("retain_grad", (h,))
+    else:
+        graph.call_function(register_hook, (h,))
+    result = graph.call_method("sum", (graph.call_function(operator.mul, (used, graph.call_method("exp", (h,))),),))
+    graph.output((result, h))
+    return fx.GraphModule({}, graph)
+
+
+def register_hook(tensor):
+    return tensor.register_hook(lambda gradient: gradient * 5)
+
+
+def autograd_grad(*args):
+    return torch.autograd.grad(args[0], args[1], args[2], args[3], args[4])
+
+
+register_hook._lamina_needs_real_tensors = True
+autograd_grad._lamina_needs_real_tensors = True
+
+
+@pytest.mark.parametrize("case", ["hooked", "written", "kept", "gradient"])
+def test_a_watched_tensor_is_the_one_its_earlier_uses_read(case):
+    found = []
+    gm = _watching(case)
+    for call in (gm, aot_compile(_watching(case), [torch.linspace(-1, 2, 4, requires_grad=True)])):
+        x = torch.linspace(-1, 2, 4, requires_grad=True)
+        result, h = call(x)
+        result.backward()
+        found.append((result.detach(), x.grad, h.grad if case == "kept" else None))
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._ops import OpOverload
 from torch.utils.checkpoint import checkpoint
 
 from ._torch import lazy_graph_module
@@ -170,6 +171,7 @@ def _checkpoint_over_state(args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
+    ends = _ends_of_pieces(gm, barriers)
     steps: list[Any] = []
     run: list[fx.Node] = []
     nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
@@ -183,6 +185,9 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
             steps.append(node)
         else:
             run.append(node)
+            if node in ends:
+                steps.append(run)
+                run = []
     if run:
         steps.append(run)
     return [_make_piece(gm, step) if isinstance(step, list) else step for step in steps]
@@ -191,6 +196,51 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
 def takes_gradients(node: fx.Node) -> bool:
     """A call of autograd inside the graph, whose result may be differentiated again."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "autograd_grad"
+
+
+def _ends_of_pieces(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> set[fx.Node]:
+    """Nodes after which a piece ends, so that a tensor whose gradient is watched is the one its earlier uses read.
+
+    A hook, `retain_grad` or a gradient with respect to a tensor sees what flows into the tensor's place in the autograd
+    graph, also from uses before the call: those must not lie in the piece that makes the tensor. Writes give it a new
+    place.
+    """
+    ends: set[fx.Node] = set()
+    nodes = list(gm.graph.nodes)
+    at = {node: i for i, node in enumerate(nodes)}
+    for barrier in barriers:
+        for watched in _watched_tensors(barrier):
+            ends.add(watched)
+            ends.update(node for node in nodes[at[watched] : at[barrier]] if _may_write(node))
+    return ends
+
+
+def _watched_tensors(node: fx.Node) -> list[fx.Node]:
+    """The tensors whose gradients a node run in eager asks for."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name in ("register_hook", "retain_grad"):
+        found: Any = node.args[:1]
+    elif takes_gradients(node):
+        found = node.args[1:2] or node.kwargs.get("inputs", ())
+    else:
+        return []
+    result: list[fx.Node] = []
+    fx.node.map_arg(found, result.append)
+    return result
+
+
+def _may_write(node: fx.Node) -> bool:
+    """Is this a call by whose name a tensor is written in place?"""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if isinstance(node.target, OpOverload):
+        return node.target._schema.is_mutable
+    return (
+        name == "setitem"
+        or name.endswith("_")
+        or "out" in node.kwargs
+        or bool(node.kwargs.get("inplace"))
+        or (name.startswith("i") and getattr(node.target, "__module__", "") == "_operator")
+    )
 
 
 def _takes_apart(node: fx.Node, barriers: dict[fx.Node, str]) -> bool:
