@@ -147,6 +147,31 @@ def test_leaf_write_raises_as_eager(h):
         c(leaf(3))
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x[1:].copy_(x[:-1]),),
+        lambda x: (x.view(3, 3).add_(x.view(3, 3).t()),),
+        lambda x: (x[:-2].mul_(x[2:]),),
+    ],
+)
+def test_reading_what_is_written_elsewhere_raises_as_eager(h, fn):
+    gm = h.trace(fn)
+    c = h.compile_fn(gm, [torch.ones(9)])
+    with pytest.raises(RuntimeError, match="single memory location"):
+        c(torch.ones(9))
+
+
+def test_reading_with_gaps_or_the_same_elements_goes_ahead(h):
+    def fn(x):
+        x.add_(x)
+        x.view(3, 3).mul_(x.view(3, 3))
+        x[:4].add_(x[4:8])
+        return (x * 2,)
+
+    h.compare(fn, lambda: [torch.arange(9.0)])
+
+
 def test_no_grad_write_to_leaf(h):
     graph = fx.Graph()
     x, y = graph.placeholder("x"), graph.placeholder("y")

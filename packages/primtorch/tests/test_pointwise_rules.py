@@ -127,3 +127,12 @@ def test_hardswish_of_nan_has_a_gradient_of_nan():
     g = torch.linspace(-2, 2, 32)
     got = decomposition_table()[op](g, x)
     assert torch.allclose(got, op(g, x), equal_nan=True) and got[0].isnan()
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch built without collectives")
+def test_a_broadcast_tensor_is_contiguous():
+    from lamina_primtorch.shape_rules import RULES
+
+    op = torch.ops._c10d_functional.broadcast.default
+    got = dict(RULES.items())[op]((torch.ones(3, 4).t(), 0, "0"), {})
+    assert tuple(got) == ((4, 3), (3, 1), torch.float32, torch.device("cpu"))

@@ -23,7 +23,7 @@ class RuleTable(dict[Any, Any]):
 
     def __missing__(self, op: Any) -> Callable[..., Any]:
         name = str(op)
-        rule = BY_NAME.get(name[5:]) if name.startswith("aten.") else None
+        rule = BY_NAME.get(name.removeprefix("aten."))
         if rule is None:
             raise KeyError(op)
         self[op] = rule
@@ -40,8 +40,10 @@ class RuleTable(dict[Any, Any]):
 
     def _resolve(self) -> None:
         for name in BY_NAME:
-            packet, _, overload = name.partition(".")
-            op = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+            packet, _, overload = name.rpartition(".")
+            op: Any = torch.ops if "." in packet else torch.ops.aten
+            for part in (*packet.split("."), overload):
+                op = getattr(op, part, None)
             if op is not None:
                 self.get(op)
 

@@ -13,6 +13,7 @@ import torch
 
 from .._torch import current_autograd_node, increment_version
 from ..errors import DataDependentError, UnsupportedError
+from .overlap import refuse_overlap
 from .tensor import TraceTensor, make_value
 
 aten = torch.ops.aten
@@ -151,6 +152,7 @@ def _copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         target = tracer.constant(target)
     if isinstance(source, torch.Tensor) and type(source) is not TraceTensor:
         source = tracer.constant(source)
+    refuse_overlap(target, (source,))
     meta = (tuple(target.shape), target.stride(), target.dtype, target.device)
     same = (
         source.shape == target.shape

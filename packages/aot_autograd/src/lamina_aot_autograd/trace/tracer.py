@@ -21,6 +21,7 @@ from . import op_info
 from .fallback import meta_results, result_device
 from .op_info import COMPOSITE, INPLACE, MUTATE, OUT, PURE, VIEW, OpInfo
 from .overflow import FILLS, HALF_MAX, check_numbers, is_large
+from .overlap import refuse_overlap
 from .sizes import SizeNodes
 from .special import SPECIAL
 from .tensor import Storage, TraceTensor, ViewStep, make_root, make_value, make_wrapper
@@ -395,6 +396,8 @@ class Tracer(DispatchMode):
         meta = self.results(pure, args, kwargs)
         if not (isinstance(meta, tuple) and is_single(meta)):
             raise UnsupportedError(f"{info.func} has several results")
+        if info.converts_out:
+            refuse_overlap(targets, (*args[1:], *kwargs.values()))
         node = self._record_call(pure, args, kwargs, make_value(*meta))
         self._store(targets, node, meta)
         return args[0]

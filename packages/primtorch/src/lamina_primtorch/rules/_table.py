@@ -9,7 +9,8 @@ BY_NAME: dict[str, Callable[[tuple, dict], Any]] = {}
 
 
 def rule(*names: str) -> Callable[[Callable[[tuple, dict], Any]], Callable[[tuple, dict], Any]]:
-    """Register ``fn(args, kwargs)`` for ATen overloads by short name ("add.Tensor"). A repeat raises ValueError."""
+    """Register ``fn(args, kwargs)`` for ATen overloads by short name ("add.Tensor"), for others by the full one
+    ("_c10d_functional.broadcast.default"). A repeat raises ValueError."""
 
     def register(fn: Callable[[tuple, dict], Any]) -> Callable[[tuple, dict], Any]:
         for name in names:

@@ -183,3 +183,10 @@ def native_dropout(x: Any, p: float, train: Any) -> tuple:
     shape = tuple(x.shape)
     stride = strides.like(shape, x.stride())
     return TensorMeta(shape, stride, x.dtype, x.device), TensorMeta(shape, stride, torch.bool, x.device)
+
+
+@signed("_c10d_functional.broadcast.default")
+def broadcast_from_rank(x: Any, src: Any, group: Any) -> TensorMeta:
+    """The kernel makes a contiguous copy; torch's registered fake keeps the strides of the input."""
+    shape = tuple(x.shape)
+    return TensorMeta(shape, strides.contiguous(shape), x.dtype, x.device)
