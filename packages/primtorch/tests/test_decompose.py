@@ -284,3 +284,33 @@ def test_numbers_on_the_cpu_are_moved_to_the_device(op, args):
     later = [n for n in gm.graph.nodes if n.op == "call_function"]
     assert all(n.meta["val"].device.type == "cuda" for n in later)
     assert not any("aten." in str(n.target) for n in later if n is not moved[0])
+
+
+def test_calls_that_eager_refuses_are_left_to_its_kernel():
+    """The decomposition would give a value: the operator stays, and says itself what is wrong."""
+    from lamina_primtorch.decomps import DECOMPOSITIONS
+
+    scores, classes = torch.randn(3, 4), torch.zeros(3, dtype=torch.int64)
+    image, spots = torch.randn(2, 4, 3, 3), torch.zeros(2, 3, 2, dtype=torch.int64)
+    z = torch.ones(3, dtype=torch.complex64)
+    calls = [
+        ("nll_loss_forward.default", (scores, classes, torch.ones(2), 1, -100)),
+        ("nll_loss_forward.default", (scores, classes, torch.ones(4, dtype=torch.float64), 1, -100)),
+        ("nll_loss_forward.default", (scores[0], classes[:0], None, 1, -100)),
+        ("nll_loss2d_forward.default", (image, spots, None, 1, -100)),
+        ("xlogy.Tensor", (z, z)),
+        ("logcumsumexp.default", (classes, 0)),
+    ]
+    for name, args in calls:
+        packet, _, overload = name.partition(".")
+        with pytest.raises((RuntimeError, ValueError)):
+            getattr(getattr(aten, packet), overload)(*args)
+        with pytest.raises(NotImplementedError):
+            DECOMPOSITIONS[name](*args)
+
+
+def test_a_complex_mean_of_nothing():
+    build = Build()
+    gm = build.done(build.call(aten.mean.default, build.input(torch.empty(0, dtype=torch.complex64))))
+    (got,) = lp.decompose(gm, "prims")(*build.inputs)
+    assert got.real.isnan() and got.imag.isnan()

@@ -136,3 +136,34 @@ def test_a_broadcast_tensor_is_contiguous():
     op = torch.ops._c10d_functional.broadcast.default
     got = dict(RULES.items())[op]((torch.ones(3, 4).t(), 0, "0"), {})
     assert tuple(got) == ((4, 3), (3, 1), torch.float32, torch.device("cpu"))
+
+
+MIXED = [(torch.int32, torch.bfloat16), (torch.float32, torch.int8), (torch.int64, torch.int64)]
+
+
+@pytest.mark.parametrize("dtypes", MIXED)
+@pytest.mark.parametrize("shapes", [((3,), ()), ((), (3,)), ((2, 3), (3,)), ((), ())])
+def test_ldexp_counts_dimensions_as_a_product_does(dtypes, shapes):
+    a, b = (torch.ones(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True))
+    agrees("ldexp.Tensor", a, b)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 4, 5, 6)])
+def test_channels_last_through_joins_and_rolls(shape):
+    last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    for x in (torch.ones(shape).to(memory_format=last), torch.ones(shape), laid_out(*shape)):
+        for dim in range(-1, len(shape) + 1):
+            want = torch.stack([x, x], dim)
+            got = BY_NAME["stack.default"](([x, x], dim), {})
+            assert all(n == 1 or s == t for n, s, t in zip(want.shape, got.stride, want.stride(), strict=True)), dim
+        rolls = [((1,), (2,)), ((0,), (2,)), ((1, 2), (2, 3)), ((1, 0), (2, 3)), ((0, 1), (3, 1)), ((4,), (2,))]
+        for shifts, dims in rolls:
+            agrees("roll.default", x, shifts, dims)
+
+
+def test_pads_of_volumes_keep_channels_last():
+    for shape in ((1, 2, 3, 4, 5), (2, 3, 4, 5, 6)):
+        x = torch.ones(shape).to(memory_format=torch.channels_last_3d)
+        for pad in ([1, 1, 0, 1, 1, 0], [0, 2, 1, 1, 2, 2]):
+            agrees("reflection_pad3d.default", x, pad)
+            agrees("replication_pad3d.default", x, pad)

@@ -240,6 +240,8 @@ def _one_hot(interpreter: Interpreter, args: Any, kwargs: Any) -> Any:
 
     def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         known = isinstance(num_classes, int) and num_classes > 0
+        if isinstance(num_classes, int) and num_classes == 0 and tensor.numel():
+            raise UnsupportedError("one_hot with no classes: eager refuses every index")
         if not known or tensor.dtype is not torch.int64 or not tensor.numel():
             return torch.nn.functional.one_hot(tensor, num_classes)
         classes = torch.arange(num_classes, device=tensor.device)

@@ -122,3 +122,13 @@ def test_long_moments_are_as_accurate_as_their_format(dims):
     want_var, want_mean = torch.var_mean(x.double(), dims, correction=0)
     assert ((mean - want_mean).abs() / want_mean).max() < 1.5e-7
     assert ((var - want_var).abs() / want_var).max() < 4e-7
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_first_of_equals_where_loops_follow_the_memory(dtype, target):
+    """A transposed tensor is read in the order of its memory: the first of equals is not the first that is met."""
+    x = torch.randint(0, 3, (40, 33), generator=torch.Generator().manual_seed(1)).to(dtype)
+    t = Tracer(x)
+    flat = t.reshape(t.permute(x, (1, 0)), (x.numel(),))
+    run(t.finish(t.argmax(flat, 0), t.argmin(flat, 0)), [x], target)

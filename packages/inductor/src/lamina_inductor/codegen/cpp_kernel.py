@@ -17,6 +17,7 @@ Values that do not depend on a loop are computed before it: the C++ compiler can
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -510,8 +511,24 @@ class KernelWriter:
             return f"fold_acc<op_{name}<{v}>, {v}, {unroll}>"
         if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
             small = op.args[2].name == "index_expr" and op.args[2].args[0].hi < (1 << 31) - 1
-            return f"arg_acc<{v}, {'true' if 'max' in kind else 'false'}, {'true' if small else 'false'}>"
+            flags = ("max" in kind, small, self._visits_in_order(op))
+            return f"arg_acc<{v}, {', '.join('true' if flag else 'false' for flag in flags)}>"
         return {"welford": f"welford_acc<{v}>", "softmax_stats": f"softmax_acc<{v}>"}[kind]
+
+    def _visits_in_order(self, op: Op) -> bool:
+        """Do the loops run through the positions of an argmax in increasing order? Not where they follow the memory of
+        a transposed tensor: of equal values the first by position is then not the first met."""
+        if op.args[2].name != "index_expr":
+            return False
+        loops = next(p for p in self.spec.phases if op in p.ops).loops
+        steps = [(self._stride(op.args[2].args[0], v.name), v.size) for v in loops]
+        steps = [(step, size) for step, size in steps if step is None or step != 0]
+        reach = 1
+        for step, size in reversed(steps):
+            if step is None or not step.is_const or int(step) < reach:
+                return False
+            reach = int(step) * int(size) if size.is_const else sys.maxsize
+        return bool(steps)
 
     # column mode ---------------------------------------------------------------------------------------------
 

@@ -1457,7 +1457,8 @@ template <class V> struct softmax_acc {
 
 // Arg-reductions: the first index of the best value; a NaN is better than anything. Every lane sees its indices in
 // ascending order, so that only `merge` has to compare them. With `Small`, they are kept as narrow as the values.
-template <class V, bool Max, bool Small = false> struct arg_acc {
+// Ordered: positions come in increasing order, so that of equal values the first one met is the first.
+template <class V, bool Max, bool Small = false, bool Ordered = true> struct arg_acc {
   static constexpr int N = lanes<V>::value;
   typedef vec<i64, N> I;
   typedef vec<elem<ints<V>>, N> J;
@@ -1485,11 +1486,18 @@ template <class V, bool Max, bool Small = false> struct arg_acc {
     best = select<V>(on, v, best);
     where = select<W>(cvt<W>(on), index, where);
   }
+  LM_INLINE ints<V> wins(V v, W index) {
+    ints<V> r = better(v, best) | cvt<ints<V>>(where == none);
+    if constexpr (!Ordered) r |= same(v, best) & cvt<ints<V>>(index < where);
+    return r;
+  }
   template <int K, class X> LM_INLINE void push(slot<K>, V v, X index, all_lanes) {
-    take(better(v, best) | cvt<ints<V>>(where == none), v, cvt<W>(index));
+    const W at = cvt<W>(index);
+    take(wins(v, at), v, at);
   }
   template <int K, class X> LM_INLINE void push(slot<K>, V v, X index, int n) {
-    take((better(v, best) | cvt<ints<V>>(where == none)) & cvt<ints<V>>(first_lanes<N>(n)), v, cvt<W>(index));
+    const W at = cvt<W>(index);
+    take(wins(v, at) & cvt<ints<V>>(first_lanes<N>(n)), v, at);
   }
   LM_INLINE void spill() {}
   LM_INLINE void merge(arg_acc& o) {

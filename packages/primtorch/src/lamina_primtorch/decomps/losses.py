@@ -130,8 +130,10 @@ def soft_margin_loss(x: Any, target: Any, reduction: int = 1) -> Any:
 
 def _nll_parts(x: Any, target: Any, weight: Any, ignore: int) -> tuple:
     """Class dimension 1: safe target, whether it counts, and its weight; all shaped like target."""
-    if target.dtype is not torch.int64:
-        raise NotImplementedError
+    if target.dtype is not torch.int64 or tuple(target.shape) != (x.shape[0], *x.shape[2:]):
+        raise NotImplementedError("eager refuses the target")
+    if weight is not None and (tuple(weight.shape) != (x.shape[1],) or weight.dtype is not x.dtype):
+        raise NotImplementedError("eager refuses the weight")
     counts = p.ne(target, ignore)
     safe = p.where(counts, target, 0)
     wide = compute_type(x.dtype)
@@ -166,6 +168,8 @@ def nll_loss_forward(x: Any, target: Any, weight: Any, reduction: int, ignore_in
     if not x.dtype.is_floating_point or strides.has_zero(x.shape):
         raise NotImplementedError
     if len(x.shape) == 1:
+        if tuple(target.shape) not in ((), (1,)):
+            raise NotImplementedError("eager refuses the target")
         loss, total = _nll(reshape(x, (1, x.shape[0])), reshape(target, (1,)), weight, reduction, ignore_index)
         return reshape(loss, ()), total
     if len(x.shape) != 2 or len(target.shape) != 1 or x.shape[0] != target.shape[0]:

@@ -325,6 +325,8 @@ def pow_scalar(x: Any, n: Any) -> Any:
 
 @decomp("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
 def xlogy(a: Any, b: Any) -> Any:
+    if result_type((a, b)) in COMPLEX:
+        raise NotImplementedError("eager has no kernel")
     if not is_tensor(a) or not is_tensor(b):
         t = a if is_tensor(a) else b
         dtype = to_inexact(result_type((a, b)))
@@ -338,6 +340,8 @@ def xlogy(a: Any, b: Any) -> Any:
 
 @decomp("special_xlog1py.default")
 def xlog1py(a: Any, b: Any) -> Any:
+    if result_type((a, b)) in COMPLEX:
+        raise NotImplementedError("eager has no kernel")
     (a, b), dtype = widened((a, b))
     return to(p.where(p.isnan(b), float("nan"), p.where(p.eq(a, 0.0), 0.0, p.mul(a, p.log1p(b)))), dtype)
 

@@ -58,6 +58,8 @@ def mean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) 
         count = count * x.shape[d]
     total = p.sum(y, dims, wide) if dims else y
     if type(count) is int and count == 0:
+        if wide in COMPLEX:
+            raise NotImplementedError("both parts are nan, a number that graphs cannot spell")
         total = full(total.shape, float("nan"), wide, x.device)
     elif not (type(count) is int and count == 1):
         total = p.div(total, float(count) if type(count) is int else count)
@@ -297,6 +299,8 @@ def cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
 
 @decomp("logcumsumexp.default")
 def logcumsumexp(x: Any, dim: int) -> Any:
+    if x.dtype not in INEXACT:
+        raise NotImplementedError("eager has no kernel")
     return _scan(p.logcumsumexp, x, dim)
 
 

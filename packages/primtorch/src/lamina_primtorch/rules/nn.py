@@ -269,6 +269,8 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: Any = None,
 ) -> TensorMeta:
+    if divisor_override == 0:
+        raise NotImplementedError("eager refuses it")
     return _pool(x, kernel, stride, padding, 1, ceil_mode)
 
 

@@ -316,6 +316,16 @@ def _pow(args: tuple, kwargs: dict) -> TensorMeta:
     return pointwise(tensors_of((a, b)), dtype, dtype)
 
 
+@rule("ldexp.Tensor")
+def _ldexp(args: tuple, kwargs: dict) -> TensorMeta:
+    """A product with a power of two: the exponent's dtype counts as in a product, also where it has no dimensions."""
+    a, b = args
+    dtype = result_type((a, _pow((2.0, b), {})))
+    if dtype in COMPLEX:
+        raise NotImplementedError
+    return pointwise([a, b], dtype, dtype)
+
+
 @rule("where.self")
 def _where(args: tuple, kwargs: dict) -> TensorMeta:
     cond, a, b = args

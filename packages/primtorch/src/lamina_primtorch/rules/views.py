@@ -362,7 +362,11 @@ def stack(tensors: Any, dim: int = 0) -> TensorMeta:
     dim = strides.wrap_dim(dim, len(shape) + 1)
     out = shape[:dim] + (len(tensors),) + shape[dim:]
     dtype = first.dtype if all(t.dtype is first.dtype for t in tensors) else result_type(tensors)
-    return TensorMeta(out, strides.contiguous(out), dtype, first.device)
+    stride = strides.contiguous(out)
+    if dim < len(shape) and len(shape) in (4, 5):  # made by cat along the dimension, which is then split
+        joined = cat(tensors, dim).stride
+        stride = joined[:dim] + (joined[dim] * shape[dim],) + joined[dim:]
+    return TensorMeta(out, stride, dtype, first.device)
 
 
 @signed("constant_pad_nd.default")
@@ -380,6 +384,41 @@ def constant_pad_nd(x: Any, pad: Any, value: Any = 0) -> TensorMeta:
         raise NotImplementedError
     last = strides.suggests_channels_last(x.shape, x.stride())
     return TensorMeta(out, strides.channels_last(out) if last else strides.contiguous(out), x.dtype, x.device)
+
+
+@signed("reflection_pad3d.default", "replication_pad3d.default")
+def pad3d(x: Any, pad: Any) -> TensorMeta:
+    """The kernels keep channels-last; torch's meta functions do not."""
+    if len(x.shape) != 5 or len(pad) != 6 or not strides.suggests_channels_last(x.shape, x.stride()):
+        raise NotImplementedError
+    shape = tuple(x.shape)
+    if any(type(n) is not int or n <= 0 for n in shape) or any(type(n) is not int or n < 0 for n in pad):
+        raise NotImplementedError
+    if any(max(pad[2 * k : 2 * k + 2]) >= shape[4 - k] for k in range(3)):
+        raise NotImplementedError
+    out = shape[:2] + tuple(shape[d] + pad[2 * (4 - d)] + pad[2 * (4 - d) + 1] for d in (2, 3, 4))
+    return TensorMeta(out, strides.channels_last(out), x.dtype, x.device)
+
+
+@signed("roll.default")
+def roll(x: Any, shifts: Any, dims: Any = ()) -> TensorMeta:
+    """Dimension by dimension: by 0 a contiguous copy, else two slices joined, which keeps channels-last."""
+    shape, stride = tuple(x.shape), tuple(x.stride())
+    rank = len(shape)
+    if rank not in (4, 5) or not dims or len(shifts) != len(dims) or strides.has_zero(shape):
+        raise NotImplementedError
+    for shift, dim in zip(shifts, dims):
+        dim = strides.wrap_dim(dim, rank)
+        n = shape[dim]
+        if type(n) is not int or type(shift) is not int:
+            raise NotImplementedError
+        cut = (n - shift) % n
+        parts = [shape[:dim] + (k,) + shape[dim + 1 :] for k in (n - cut, cut)]
+        if cut and all(strides.suggests_channels_last(part, stride) for part in parts):
+            stride = strides.channels_last(shape)
+        else:
+            stride = strides.contiguous(shape)
+    return TensorMeta(shape, stride, x.dtype, x.device)
 
 
 @signed("flip.default")
