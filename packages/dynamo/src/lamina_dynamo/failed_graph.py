@@ -56,7 +56,7 @@ class Region:
 def take_over(region: Region, error: BaseException, *cells: Any) -> Any:
     """Called by compiled code whose graph raised ``error``: the function to call with the frame's arguments. Raises
     ``error`` where the program cannot go back."""
-    if not isinstance(error, Exception) or getattr(error, _WRITTEN, False) or _is_ours(error):
+    if not isinstance(error, Exception) or getattr(error, _WRITTEN, False) or _is_ours(error) or _is_a_signal(error):
         raise error
     from .counters import bump
 
@@ -85,6 +85,12 @@ def _disabled(fn: Any) -> Any:
 def _is_ours(error: BaseException) -> bool:
     """An error of the compiler, which the program does not know of."""
     return any(cls.__module__.split(".")[0].startswith("lamina") for cls in type(error).__mro__)
+
+
+def _is_a_signal(error: BaseException) -> bool:
+    """No fault of the graph: a checkpoint around the call leaves it as soon as it has what it recomputes, from the hook
+    that saves a tensor. Run again, the hook would be called too often."""
+    return type(error).__module__ == "torch.utils.checkpoint"
 
 
 def written_inputs(output: Any) -> list[int] | None:

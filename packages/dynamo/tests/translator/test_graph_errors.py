@@ -216,3 +216,17 @@ def test_arguments_of_every_kind_and_cells():
     for i in (GOOD, BAD):
         want = program(torch.ones(2), i, 1, 2, log=[], k=3)
         assert repr(compiled(torch.ones(2), i, 1, 2, log=[], k=3)) == repr(want)
+
+
+def test_a_checkpoint_around_the_call_may_stop_its_recomputation_early():
+    from torch.utils.checkpoint import checkpoint
+
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
+    grads = []
+    for call in (layers, lamina_dynamo.optimize(backend="eager")(layers.forward)):
+        layers.zero_grad()
+        x = torch.ones(2, 4, requires_grad=True)
+        checkpoint(call, x, use_reentrant=False).sum().backward()
+        grads.append([x.grad, *(p.grad.clone() for p in layers.parameters())])
+    for expected, got in zip(*grads):
+        torch.testing.assert_close(got, expected)

@@ -24,14 +24,6 @@ def _same(args: tuple, kwargs: dict) -> TensorMeta:
     return TensorMeta(tuple(x.shape), tuple(x.stride()), x.dtype, x.device)
 
 
-@signed("roll.default")
-def roll(x: Any, shifts: Any, dims: Any = ()) -> TensorMeta:
-    shape = tuple(x.shape)
-    if dims or len(shifts) != 1 or not strides.has_zero(shape):
-        raise NotImplementedError
-    return TensorMeta(shape, strides.contiguous(shape), x.dtype, x.device)  # a view of the flattened tensor
-
-
 @signed("view.default", "_unsafe_view.default")
 def view(x: Any, size: Any) -> TensorMeta:
     shape = tuple(x.shape)
@@ -405,6 +397,8 @@ def roll(x: Any, shifts: Any, dims: Any = ()) -> TensorMeta:
     """Dimension by dimension: by 0 a contiguous copy, else two slices joined, which keeps channels-last."""
     shape, stride = tuple(x.shape), tuple(x.stride())
     rank = len(shape)
+    if not dims and len(shifts) == 1 and strides.has_zero(shape):
+        return TensorMeta(shape, strides.contiguous(shape), x.dtype, x.device)  # a view of the flattened tensor
     if rank not in (4, 5) or not dims or len(shifts) != len(dims) or strides.has_zero(shape):
         raise NotImplementedError
     for shift, dim in zip(shifts, dims):
