@@ -80,6 +80,8 @@ static unsigned long long total_hits;
 
 THREAD_LOCAL Owner *current;
 THREAD_LOCAL Frame *delegated; /* the frame that an earlier evaluator was given, should it come back */
+THREAD_LOCAL PyObject *flat_call; /* compiled code that is about to begin in a call of its own: no other evaluator is to see it */
+THREAD_LOCAL int flat_call_closed;
 THREAD_LOCAL int only_run; /* compile nothing new in this thread */
 THREAD_LOCAL int depth; /* this thread's share of `users` */
 static int users; /* running compiled functions, all threads */
@@ -352,7 +354,9 @@ static PyObject *call_flat(Entry *e, const Inputs *in, PyObject **given) {
         memcpy(args, in->args, sizeof(PyObject *) * n);
         args[n++] = *given;
     }
+    flat_call = e->flat_code;
     result = call_handing_over_from(function, args, (Py_ssize_t)n, in->args, in->owned ? in->nargs : 0, *given ? given : NULL);
+    flat_call = NULL;
     if (args != in->args)
         PyMem_Free(args);
     Py_DECREF(function);
@@ -364,27 +368,28 @@ static PyObject *run_entry(PyThreadState *tstate, Frame *frame, Entry *e, Owner 
     PyObject *result;
     int closed = e->closed;
     current = closed ? NULL : owner;
-    if (closed)
-        release_hook(tstate);
 #if OWN_FRAMES
     if (fit_frame(tstate, frame, (PyCodeObject *)e->code)) {
+        if (closed)
+            release_hook(tstate);
         set_frame_code(frame, (PyCodeObject *)e->code);
         if (given)
             frame->localsplus[in->nargs] = given;
         result = evaluate(tstate, frame, 0);
+        if (closed)
+            acquire_hook(tstate);
     } else
 #endif
     {
         Py_INCREF(e);
+        flat_call_closed = closed;
         result = call_flat(e, in, &given);
         Py_XDECREF(given);
         Py_DECREF(e);
         drop_frame(tstate, frame);
     }
-    if (closed) {
-        acquire_hook(tstate);
+    if (closed)
         current = owner;
-    }
     /* Otherwise `current` stays as the code left it: the frame may have been an __enter__ or __exit__ that changes it. */
     return result;
 }
@@ -466,6 +471,16 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
     Owner *owner = current;
     if (UNLIKELY(handed.slots != NULL))
         take_handed((PyObject *)FRAME_CODE(frame), FRAME_LOCALS(frame));
+    if (UNLIKELY(flat_call != NULL) && (PyObject *)FRAME_CODE(frame) == flat_call) {
+        int closed = flat_call_closed;
+        flat_call = NULL;
+        if (closed)
+            release_hook(tstate);
+        PyObject *result = evaluate(tstate, frame, throwflag);
+        if (closed)
+            acquire_hook(tstate);
+        return result;
+    }
     if (UNLIKELY(delegated == frame) && frame != NULL)
         return evaluate(tstate, frame, throwflag);
     if (owner == NULL || throwflag || tstate->tracing) /* trace functions and what they call are no part of the program */

@@ -752,15 +752,17 @@ class Opcodes(Calls, Translator):
     # -- functions and classes -----------------------------------------------------------------------------------------
 
     def MAKE_FUNCTION(self, inst: Instruction) -> Any:
-        if not v.PY311:
-            self.stack.pop()  # qualified name
+        qualified = None if v.PY311 else self.stack.pop()
         code = self.stack.pop().as_python_constant()
         flags = 0 if v.PY313 else inst.arg
         closure = self.unpack(self.stack.pop()) if flags & 8 else None
         annotations = self.stack.pop() if flags & 4 else None
         kwdefaults = self.stack.pop() if flags & 2 else None
         defaults = self.stack.pop() if flags & 1 else None
-        self.stack.append(self.make_function(code, closure, annotations, kwdefaults, defaults))
+        made = self.make_function(code, closure, annotations, kwdefaults, defaults)
+        if qualified is not None and qualified.as_python_constant() != code.co_name:
+            made.attrs["__qualname__"] = qualified  # type: ignore[attr-defined]  # code objects have none before 3.11
+        self.stack.append(made)
 
     def make_function(
         self, code: CodeType, closure: Any, annotations: Any, kwdefaults: Any, defaults: Any

@@ -432,6 +432,9 @@ class NestedFunctionVariable(FunctionVariable):
         return self.closure
 
     def qualname(self) -> str:
+        stored = self.attrs.get("__qualname__")
+        if stored is not None and stored is not DELETED:
+            return str(stored.as_python_constant())
         return getattr(self.code, "co_qualname", self.name)
 
     def bind(
