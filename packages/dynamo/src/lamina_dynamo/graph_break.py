@@ -101,6 +101,7 @@ class GraphBreak(Exception):
         self.kind = KINDS.get(kind_id) or BreakKind(kind_id, kind_id.replace("_", " ").capitalize() + ".", _REWRITE)
         self.detail = detail
         self.user_stack: list[Any] = []
+        self.whole = False
         text = ", ".join(f"{k}={v}" for k, v in detail.items())
         super().__init__(f"{self.kind.explanation} ({text})" if text else self.kind.explanation)
 
@@ -117,12 +118,21 @@ class ObservedException(Exception):
         return issubclass(self.vt.python_type(), types)
 
 
+def leave_whole(kind_id: str, /, **detail: Any) -> NoReturn:
+    """Break the graph, and leave the frame to eager as a whole: code generated for a part of it would change what the
+    program sees.
+    """
+    broken = GraphBreak(kind_id, **detail)
+    broken.whole = True
+    raise broken
+
+
 def graph_break(kind_id: str, /, **detail: Any) -> NoReturn:
     """Break the graph here; see ``KINDS`` for the ids."""
     raise GraphBreak(kind_id, **detail)
 
 
-__all__ = ["KINDS", "BreakKind", "GraphBreak", "ObservedException", "graph_break"]
+__all__ = ["KINDS", "BreakKind", "GraphBreak", "ObservedException", "graph_break", "leave_whole"]
 
 
 def render_table() -> str:

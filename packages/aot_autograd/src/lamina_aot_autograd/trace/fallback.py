@@ -143,7 +143,8 @@ def _symbolic_results(func: Any, args: tuple, kwargs: dict, env: Any) -> Any:
     """Fake tensors' answer, asked once for equal metadata: symbolic arithmetic costs milliseconds an op, and layers
     repeat. Two sizes are equal when their expressions are, as the shape environment knows them now; what the first
     answer assumed about them stays assumed."""
-    if func._schema.is_mutable:
+    if func._schema.is_mutable or torch.Tag.dynamic_output_shape in func.tags:
+        # a size that only the run knows is a new one each time (`x[m]` and `x[~m]`)
         return _fake_results(func, args, kwargs, env)
     try:
         key = (func, _key(args), _key(tuple(kwargs.items())))

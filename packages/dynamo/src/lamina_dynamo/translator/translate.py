@@ -161,6 +161,8 @@ class Translation:
                     found = record or BreakRecord(broken.kind, broken.detail, [(self.code, None)], str(broken))
                     return self.skip(output, found, str(broken))
                 except GraphBreak as e:
+                    if e.whole:
+                        return self.skip(output, BreakRecord(e.kind, e.detail, e.user_stack, str(e)), str(e))
                     if record is None or getattr(e, "counts", None):
                         new = BreakRecord(e.kind, e.detail, e.user_stack, str(e))
                         if record is None or break_at < 0:

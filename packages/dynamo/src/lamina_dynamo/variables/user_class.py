@@ -8,9 +8,11 @@ the translation: generated code makes the real class.
 from __future__ import annotations
 
 import abc
+import sys
 import types
 from typing import Any
 
+from ..graph_break import leave_whole
 from .attributes import (
     DELETED,
     SLOT_TYPES,
@@ -403,7 +405,13 @@ def new_object(
     from .user_object import UserObjectVariable
 
     cls = cls.realize()
+    if not issubclass(cls.python_type(), type):
+        name, kind = owner.__name__, cls.python_type().__name__
+        tx.raise_exception(TypeError, f"{name}.__new__(X): X is not a type object ({kind})")
     real: type = cls.value  # type: ignore[attr-defined]
+    if find_in_mro(tx, real, "__del__", cls) is not None:
+        leave = tx.graph_break if _is_of_a_library(real) else leave_whole
+        leave("weak_reference", type=real.__qualname__, reason="its __del__ runs where the last reference goes")
     if not issubclass(real, owner):
         tx.raise_exception(
             TypeError,
@@ -438,6 +446,12 @@ def new_object(
         return storage
     check_not_abstract(tx, cls)
     return UserObjectVariable(None, None, real, storage, cls)
+
+
+def _is_of_a_library(cls: type) -> bool:
+    """Installed packages finalise what has no meaning to the program (progress bars, pools)."""
+    module = sys.modules.get(cls.__module__)
+    return "site-packages" in (getattr(module, "__file__", None) or "")
 
 
 def check_not_abstract(tx: Any, cls: VariableTracker) -> None:
@@ -522,7 +536,7 @@ def new_quiet_class(kind: type, name: str, bases: tuple[Any, ...], namespace: di
         return type.__new__(kind, name, bases, namespace)
     layout = object
     for base in bases:
-        for klass in (base.__mro__ or ()):
+        for klass in base.__mro__ or ():
             if not klass.__flags__ & (1 << 9) and klass is not object:
                 layout = klass
                 break
@@ -777,7 +791,7 @@ def _type_dir(tx: Any, cls: VariableTracker) -> VariableTracker:
     from .container import ListVariable
 
     names = set(dir(cls.value))  # type: ignore[attr-defined]
-    for klass in (cls.value.__mro__ or ()):  # type: ignore[attr-defined]
+    for klass in cls.value.__mro__ or ():  # type: ignore[attr-defined]
         names |= set(tx.output.side_effects.class_attrs.get(klass, ()))
     return ListVariable([tx.const(n) for n in sorted(names)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -17,7 +18,7 @@ def real_instance_dict(value: Any) -> dict[str, Any] | None:
     cls = type(value)
     if not cls.__dictoffset__:
         return None
-    for klass in (cls.__mro__ or ()):
+    for klass in cls.__mro__ or ():
         descriptor = klass.__dict__.get("__dict__")
         if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             try:
@@ -34,7 +35,10 @@ class UserObjectVariable(VariableTracker):
     `storage` the tracker of the builtin part of a list/dict/str/... subclass.
     """
 
-    __slots__ = ("attrs", "changed_slots", "cls", "cls_vt", "read", "readded", "slots", "storage", "value")
+    __slots__ = (
+        "attrs", "changed_slots", "cls", "cls_vt", "dict_assigned", "read", "readded", "shared", "slots", "storage",
+        "value",
+    )  # fmt: skip
     is_mutable = True
 
     def __init__(
@@ -58,6 +62,10 @@ class UserObjectVariable(VariableTracker):
         self.readded: set[str] = set()
         #: attributes read from the real object
         self.read: dict[str, VariableTracker] = {}
+        #: the tracker of the instance dict, where that is an object of its own to the program (`self.__dict__ = self`,
+        #: a dict that several objects share); whether the program assigned it
+        self.shared: Any = None
+        self.dict_assigned = False
         #: __slots__ entries by descriptor
         self.slots: dict[Any, Any] = {}
         self.changed_slots: set[Any] = set()
@@ -88,6 +96,10 @@ class UserObjectVariable(VariableTracker):
 
     def instance_attr(self, tx: Any, name: str, shadowing: bool) -> VariableTracker | None:
         """The entry of the instance dict, or None.  `shadowing`: the type has an attribute of this name, too."""
+        if self.shared is not None:
+            if self.source is not None and not shadowing:
+                self.guard_class_lacks(tx, name)
+            return self.shared.find(tx, tx.const(name))
         value = self.attrs.get(name)
         if value is not None:
             return None if value is DELETED else value
@@ -125,6 +137,12 @@ class UserObjectVariable(VariableTracker):
             if shadowing:
                 text = f"'{self.cls.__name__}' object attribute '{name}' is read-only"
             tx.raise_exception(AttributeError, text)
+        if self.shared is not None:
+            if value is DELETED:
+                self.shared.remove(tx, tx.const(name))
+            else:
+                self.shared.put(tx, tx.const(name), value)
+            return
         tx.output.side_effects.mutation(self)
         if value is not DELETED and self.attrs.get(name) is DELETED:
             self.attrs.pop(name)
@@ -141,6 +159,8 @@ class UserObjectVariable(VariableTracker):
 
     def attr_names(self, tx: Any) -> list[str]:
         """Names in the instance dict, in its order."""
+        if self.shared is not None:
+            return [k.realize().as_python_constant() for k, _ in self.shared.pairs(tx)]
         names: list[str] = []
         real = None if self.value is None else real_instance_dict(self.value)
         if real is not None:
@@ -160,6 +180,8 @@ class UserObjectVariable(VariableTracker):
             from .attributes import raise_attribute_error
 
             raise_attribute_error(tx, self, "__dict__")
+        if self.shared is not None:
+            return self.shared if self.shared.owner is None else self.shared.owner
         return InstanceDictVariable(self)
 
     def get_slot(self, tx: Any, descriptor: Any) -> VariableTracker | None:
@@ -193,15 +215,7 @@ class UserObjectVariable(VariableTracker):
 
     def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
         if name == "__dict__":
-            new = value.realize()
-            if not hasattr(new, "pairs"):  # a dict of a subclass, or no dict at all
-                tx.graph_break("side_effect", operation="__dict__ assignment")
-            mine = self.instance_dict(tx)
-            for old in list(self.attr_names(tx)):
-                self.store_attr(tx, old, DELETED)
-            for k, v in new.pairs(tx):  # type: ignore[attr-defined]
-                mine.set_item(tx, k, v)
-            # later changes of the dict that was assigned would have to show in the object
+            self.assign_dict(tx, value.realize())
             return True
         if name == "__class__":
             new = value.realize()
@@ -219,6 +233,23 @@ class UserObjectVariable(VariableTracker):
         if self.storage is not None and hasattr(self.storage, "set_member"):
             return self.storage.set_member(tx, name, value)
         return False
+
+    def assign_dict(self, tx: Any, new: VariableTracker) -> None:
+        """`obj.__dict__ = new`: from now on the two are one."""
+        from .dicts import DictVariable
+
+        if not issubclass(new.python_type(), dict):
+            kind = new.python_type().__name__
+            tx.raise_exception(TypeError, f"__dict__ must be set to a dictionary, not a '{kind}'")
+        table = new if isinstance(new, DictVariable) else getattr(new, "storage", None)
+        if not isinstance(table, DictVariable):
+            tx.graph_break("side_effect", operation="__dict__ assignment")
+        tx.output.side_effects.mutation(self)
+        self.attrs.clear()
+        self.read.clear()
+        self.readded.clear()
+        self.shared = table
+        self.dict_assigned = True
 
     def get_member(self, tx: Any, name: str) -> VariableTracker | None:
         if self.storage is not None:
@@ -268,6 +299,8 @@ class UserObjectVariable(VariableTracker):
                 yield value
         if self.storage is not None:
             yield from self.storage.children()
+        if self.shared is not None and self.shared is not self.storage:
+            yield self.shared if self.shared.owner is None else self.shared.owner
         if self.cls_vt is not None and self.value is None:
             yield self.cls_vt
 
@@ -329,6 +362,12 @@ class UserObjectVariable(VariableTracker):
             codegen(value)
             codegen.call_function(3)
             codegen.pop()
+        if self.dict_assigned:
+            codegen.push_function(set_instance_dict)
+            codegen(self)
+            codegen(self.shared if self.shared.owner is None else self.shared.owner)
+            codegen.call_function(2)
+            codegen.pop()
         for name in list(self.attrs):
             value = self.attrs[name]
             if value is DELETED or name in self.readded:
@@ -359,6 +398,11 @@ def has_slots(cls: type) -> bool:
 def set_class(obj: Any, cls: type) -> None:
     """`obj.__class__ = cls` without running `__setattr__`, for generated code."""
     object.__setattr__(obj, "__class__", cls)
+
+
+def set_instance_dict(obj: Any, table: Any) -> None:
+    """`obj.__dict__ = table` without running `__setattr__`, for generated code."""
+    object.__setattr__(obj, "__dict__", table)
 
 
 def is_there(value: Any) -> bool:
@@ -401,7 +445,7 @@ def delete_from_instance(obj: Any, name: str) -> None:
 
 def solid_builtin_base(cls: type) -> type:
     """The builtin class whose C layout instances of `cls` have: object, list, dict, BaseException, ..."""
-    for klass in (cls.__mro__ or ()):
+    for klass in cls.__mro__ or ():
         if not klass.__flags__ & HEAP_TYPE:
             return klass
     return object
@@ -410,7 +454,7 @@ def solid_builtin_base(cls: type) -> type:
 def solid_new_base(cls: type) -> type:
     """The class whose C `__new__` makes instances of `cls`."""
     found = None
-    for klass in (cls.__mro__ or ()):
+    for klass in cls.__mro__ or ():
         if "__new__" in klass.__dict__ and isinstance(klass.__dict__["__new__"], types.BuiltinFunctionType):
             found = klass
             break
@@ -429,19 +473,47 @@ def wrap_user_object(tx: Any, value: Any, source: Any) -> VariableTracker:
     if base is object:
         if has_foreign_layout(cls):
             return OpaqueObjectVariable(value, source)
-        return UserObjectVariable(value, source)
+        vt = UserObjectVariable(value, source)
+        tx.output.builder.remember(value, vt)
+        find_shared_dict(tx, vt)
+        return vt
     vt = UserObjectVariable(value, source)
     # remembered before its contents are wrapped: they may lead back to it
     tx.output.builder.remember(value, vt)
     vt.storage = STORAGE_WRAPPERS[base](tx, value, source)
     if hasattr(vt.storage, "owner"):
         vt.storage.owner = vt
+    find_shared_dict(tx, vt)
     return vt
+
+
+# An instance dict that only its object refers to: by the object, the variable here and the argument of the call.
+_OWN_REFERENCES = 3
+
+
+def find_shared_dict(tx: Any, vt: UserObjectVariable) -> None:
+    """Look whether the program can reach the instance dict of an outside object by another way."""
+    from ..source import SelfDictSource
+    from .dicts import DictVariable
+
+    table = real_instance_dict(vt.value)
+    if table is None:
+        return
+    if table is vt.value:
+        if vt.source is not None:
+            tx.output.guard((vt.source, SelfDictSource(vt.source)), "SAME_OBJECT")
+        vt.shared = vt.storage
+    elif sys.getrefcount(table) > _OWN_REFERENCES and vt.source is not None:
+        found = tx.wrap(table, SelfDictSource(vt.source)).realize()
+        if isinstance(found, DictVariable):
+            vt.shared = found
+        elif isinstance(getattr(found, "storage", None), DictVariable):
+            vt.shared = found.storage
 
 
 def has_foreign_layout(cls: type) -> bool:
     """Whether a C extension's heap type is among the bases (its state is invisible to attribute tracking)."""
-    for klass in (cls.__mro__ or ()):
+    for klass in cls.__mro__ or ():
         if klass is object or not klass.__flags__ & HEAP_TYPE:
             continue
         new = klass.__dict__.get("__new__")
