@@ -14,6 +14,7 @@ import torch
 
 from ..index import Expr, coefficient
 from ..ops import Op
+from .cpp_index import c_name, marked_index
 from .cpp_ops import ELEMENT, EXPENSIVE, vector_type
 from .kernel import LoopVar, Phase
 
@@ -81,7 +82,7 @@ def _accumulator(op: Op, vectors: int) -> str:
 
 def write_narrow_columns(w: KernelWriter) -> None:
     """Writes the body of the function: chunks of rows, the columns joined, then the phases without loops."""
-    from .cpp_kernel import _Value, marked_index
+    from .cpp_kernel import _Value
 
     spec, vec = w.spec, w.vector_loop
     assert vec is not None
@@ -142,7 +143,7 @@ def write_narrow_columns(w: KernelWriter) -> None:
 def _tables(w: KernelWriter, phase: Phase, vec: LoopVar, row: LoopVar, vectors: int, columns: int) -> set[Op]:
     """Loads that differ between columns only: their vectors are made ahead, one for each place in the period. Loads
     that do not differ at all are made ahead, too."""
-    from .cpp_kernel import _c, _Value, marked_index
+    from .cpp_kernel import _Value
 
     done: set[Op] = set()
     for op in phase.ops:
@@ -154,7 +155,7 @@ def _tables(w: KernelWriter, phase: Phase, vec: LoopVar, row: LoopVar, vectors: 
             name, v, t = f"table{len(done)}", vector_type(op.dtype), ELEMENT[w.spec.buffer(op.args[0]).dtype]
             here = marked_index(op.args[1], {vec.name: f"(k % {columns})"})
             w.put(f"{t} {name}_raw[{vectors} * N]; {v} {name}[{vectors}];")
-            w.put(f"for (int k = 0; k < {vectors} * N; ++k) {name}_raw[k] = {_c(op.args[0])}[{here}];")
+            w.put(f"for (int k = 0; k < {vectors} * N; ++k) {name}_raw[k] = {c_name(op.args[0])}[{here}];")
             w.put(f"for (int k = 0; k < {vectors}; ++k) {name}[k] = load<{v}>({name}_raw + k * N, all_lanes{{}});")
             w.values[op] = _Value(f"{name}[decltype(u)::value]", "lanes")
         done.add(op)
