@@ -10,6 +10,7 @@ set over one training step (forward, backward), measured in a process of its own
 from __future__ import annotations
 
 import argparse
+import ctypes
 import functools
 import gc
 import os
@@ -77,6 +78,14 @@ def seconds_of(calls: list[Callable[[], object]], budget: float = 1.2) -> list[f
     return [statistics.median(s) for s in samples]
 
 
+def keep_memory() -> None:
+    """Freed memory stays with the process: results of tens of megabytes would else be pages that the system clears for
+    each call, which takes longer than the kernels (a trim by one side's temporaries would be paid by the other)."""
+    libc = ctypes.CDLL(None)
+    for parameter in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+        getattr(libc, "mallopt", lambda *_: 0)(parameter, 1 << 30)
+
+
 def copy_bandwidth() -> float:
     """Bytes a second that a copy between two large tensors moves, reads and writes counted."""
     x = torch.randn(1 << 26)
@@ -97,6 +106,7 @@ def compiled(impl: str, fn: Callable) -> Callable:
 
 
 def report_kernels(impls: list[str], only: list[str]) -> list[str]:
+    keep_memory()
     bandwidth = copy_bandwidth()
     lines = [
         f"Copy bandwidth {bandwidth / 1e9:.1f} GB/s, {torch.get_num_threads()} threads, torch {torch.__version__}.",
@@ -154,8 +164,6 @@ def _step_peak(program: str, impl: str) -> int:
 
 
 def _trim() -> None:
-    import ctypes
-
     ctypes.CDLL(None).malloc_trim(0)
 
 

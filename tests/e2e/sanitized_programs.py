@@ -36,8 +36,27 @@ CALLS = {
     "narrow": lambda x: ((x * 9).to(torch.int8) * 3 // 2, (x * 9).long() << 3, (x > 0).sum(-1), x.to(torch.uint8) + 7),
     "matmul": lambda x: (x @ x.t(), F.linear(x, x).relu()),
     "sort": lambda x: (x.sort(-1)[0], x.topk(2, -1)[0], x.median()),
+    "extremes": lambda x: (*x.max(-1), *x.min(0), x.amin(-1), x.argmin(0), x.double().amax(-1)),
+    "narrow sums": lambda x: (x[:, :3].sum(0), x[:, :5].amax(0), x[:, :7].softmax(-1), (x[:, :6] > 0).sum(0)),
+    "row sums": lambda x: (
+        x.sum(-1), x.half().sum(-1), x.double().mean(-1), x.long().sum(-1), F.rms_norm(x, x.shape[-1:]),
+    ),
+    "wide tiles": lambda x: (x.bfloat16().t() + x.bfloat16().t().contiguous(), (x.double().t() * 2).contiguous() + 1),
+    "pools": lambda x: (
+        F.max_pool2d(x[None, None], 2, 2, ceil_mode=True), F.max_pool1d(x, 3, 1, 1),
+        F.avg_pool2d(x[None, None], 2, 2, 1), F.pad(x[None], (2, 3), mode="replicate"),
+    ),
+    "bytes": lambda x: (
+        (x * 9).to(torch.int8) * 5 + (x * 7).to(torch.int8), ~x.to(torch.int16) ^ 9, x.abs().byte() * 77,
+    ),
+    "rounded": lambda x: (
+        F.gelu(x.bfloat16()), F.silu(x.half()), torch.sigmoid(x.double()), torch.erf(x), torch.expm1(x),
+    ),
+    "places": lambda x: (
+        x.index_select(1, torch.arange(x.shape[1] - 1, -1, -2)), x[:, torch.tensor([-1, 0])], x.tril() + x.triu(1),
+    ),
     "loss": lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long)),
-}
+}  # fmt: skip
 SIZES = ((3, 7), (5, 16), (17, 65))
 
 

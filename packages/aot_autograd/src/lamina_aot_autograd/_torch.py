@@ -77,6 +77,15 @@ def short_apply(function: type) -> Any:
     return torch._C._FunctionBase.__dict__["apply"].__get__(None, function)
 
 
+def will_engine_run(node: Any) -> bool:
+    """True if the backward that is running executes this leaf's node: then it ends in `.grad`. A call of
+    `torch.autograd.grad` asks for the gradient itself (torch raises there)."""
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:
+        return False
+
+
 def run_backward(outputs: tuple, grad_outputs: tuple, inputs: tuple) -> tuple:
     """`torch.autograd.grad(..., allow_unused=True)` straight at the engine (the public function imports sympy)."""
     engine = torch.autograd.Variable._execution_engine

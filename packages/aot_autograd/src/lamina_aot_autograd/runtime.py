@@ -6,6 +6,7 @@ class a graph. The backward is compiled at the first backward. The generated sou
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import contextvars
 import functools
@@ -43,6 +44,7 @@ from .partition import Partition, note_saved_strides
 from .partition.extract import is_grad_mode_read, is_random
 from .schemas import GraphMetadata, JointGraph
 from .wrappers import mutation
+from .wrappers.accumulate import GradientSinks
 from .wrappers.alias import compile_recipe, describe
 from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
 from .wrappers.dedup import AliasGroup
@@ -348,9 +350,12 @@ class BackwardGraph:
             self.boxed = compiled if is_boxed(compiled) else None
         return self.call
 
-    def call_boxed(self, args: list[Any]) -> Any:
-        """Run on a list that the callee may empty, so that saved tensors are freed on the way."""
+    def call_boxed(self, args: list[Any], sinks: list[Any] | None = None) -> Any:
+        """Run on a list that the callee may empty, so that saved tensors are freed on the way. `sinks`: see
+        `GradientSinks`."""
         call = self.compile()
+        if sinks is not None and (into := getattr(self.boxed, "call_into", None)) is not None:
+            return into(args, sinks)
         if self.boxed is not None:
             return self.boxed(args)
         return call(*args)
@@ -527,12 +532,15 @@ class _MissingTangents:
 
     def __call__(self, missing: int, outs: Sequence[Any]) -> list[Any]:
         """The backward graph's results; `missing` has a bit for each tangent that autograd left out."""
+        return [None if r and not r & ~missing else out for r, out in zip(self.reached_by(), outs, strict=True)]
+
+    def reached_by(self) -> list[int]:
+        """Per result of the backward graph the tangents it depends on, as bits."""
         if self.reached is None:
             self.reached = self._reach()
-        return [None if r and not r & ~missing else out for r, out in zip(self.reached, outs, strict=True)]
+        return self.reached
 
     def _reach(self) -> list[int]:
-        """Per result of the backward graph the tangents it depends on, as bits."""
         bits: dict[fx.Node, int] = {}
         placeholders = [n for n in self.backward.graph.nodes if n.op == "placeholder"]
         for k, node in enumerate(placeholders[len(placeholders) - self.count :]):
@@ -554,6 +562,18 @@ def _gradients(slots: Sequence[int | None], passed: dict[int, str], parts: Parti
     if not passed and used == list(range(count)) == list(slots[first : first + count]):  # in a row, as they come
         return [*["None"] * first, "*outs", *["None"] * (len(slots) - first - count)]
     return ["None" if slot is None else passed.get(slot, f"outs[{slot}]") for slot in slots]
+
+
+def _gradient_sinks(joint: JointGraph, parts: Partition, by_position: dict[int, int]) -> GradientSinks:
+    """The large gradients, by the edges of the graph's autograd node: one for each tensor among the inputs."""
+    tensors = [i for i, is_tensor in enumerate(tensor_inputs(joint)) if is_tensor]
+    inputs = placeholders_of(joint)
+    slots = [(edge, by_position[i]) for edge, i in enumerate(tensors) if by_position.get(i) is not None]
+    uses = collections.Counter(slot for _, slot in slots)
+    passed = _given_tangents(parts)  # handed on as they came
+    once = [pair for pair in slots if uses[pair[1]] == 1 and pair[1] not in passed]
+    count = len(parts.backward.graph.output_node().args[0])  # type: ignore[arg-type]
+    return GradientSinks([inputs[i].meta["val"] for i in tensors], once, count)
 
 
 def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backward: BackwardGraph) -> None:
@@ -612,15 +632,23 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(2, "with DisableAutocast():")
     source.add(3, f"outs = bw({arguments})")
     source.add(1, "else:")
-    if parts.report.saved_bytes >= BOXED_FROM_BYTES:
+    by_position = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
+    sinks = _gradient_sinks(joint, parts, by_position)
+    if parts.report.saved_bytes >= BOXED_FROM_BYTES or sinks.total_bytes >= BOXED_FROM_BYTES:
         names["bw_boxed"] = backward.call_boxed
         source.add(2, f"feed = [{arguments}]")
         source.add(2, "del saved")
         source.add(2, "ctx.maybe_clear_saved_tensors()")
-        source.add(2, "outs = bw_boxed(feed)")
+        if sinks.total_bytes >= BOXED_FROM_BYTES:
+            names["find_sinks"] = sinks.find
+            if several:
+                sinks.reached = names["without_missing"].reached_by
+            source.add(2, f"sinks = find_sinks(ctx.next_functions{', missing' if several else ''})")
+            source.add(2, "outs = bw_boxed(feed, sinks)")
+        else:
+            source.add(2, "outs = bw_boxed(feed)")
     else:
         source.add(2, f"outs = bw({arguments})")
-    by_position = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
     slots = [by_position.get(i) for i in range(meta.num_forward_inputs)]
     if several:
         source.add(1, "if missing:")

@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
   GraphCall* self;
   PyObject** owned; /* boxed: our references; NULL otherwise */
+  PyObject* sinks;  /* NULL, or a list: per result None or the tensor that it is added to as soon as it is ready */
   PyThreadState* thread;
 } Owner;
 
@@ -153,6 +154,23 @@ static void drop_input(LaminaFrame* f, int k) {
   }
 }
 
+/* Adds a result to the tensor that waits for it and lets go of it: `sink.add_(result)`. */
+static int add_to_sink(LaminaFrame* f, int k) {
+  Owner* o = (Owner*)f->owner;
+  PyObject* sink = PyList_GET_ITEM(o->sinks, k);
+  if (sink == Py_None || !f->out[k]) return 0;
+  if (o->thread) PyEval_RestoreThread(o->thread), o->thread = NULL;
+  PyObject* x = wrap_ref(f->out[k]);
+  delete_tensor(f->out[k]);
+  f->out[k] = NULL;
+  PyObject* r = x ? PyObject_CallMethod(sink, "add_", "O", x) : NULL;
+  const int failed = !r;
+  Py_XDECREF(r);
+  Py_XDECREF(x);
+  if (!failed && o->self->release_gil) o->thread = PyEval_SaveThread();
+  return failed;
+}
+
 static void raise_failure(GraphCall* self, LaminaFrame* f) {
   if (PyErr_Occurred()) return;
   if (f->error_kind) {
@@ -167,7 +185,7 @@ static void raise_failure(GraphCall* self, LaminaFrame* f) {
 
 #define SMALL 32
 
-static PyObject* run_graph(GraphCall* self, PyObject* const* args, PyObject** owned) {
+static PyObject* run_graph(GraphCall* self, PyObject* const* args, PyObject** owned, PyObject* sinks) {
   void *impls_s[SMALL], *in_s[SMALL], *out_s[SMALL];
   long long ints_s[SMALL], out_ints_s[SMALL];
   Py_ssize_t ni = self->n_in, no = self->n_out;
@@ -201,8 +219,9 @@ static PyObject* run_graph(GraphCall* self, PyObject* const* args, PyObject** ow
     }
   }
   {
-    Owner owner = {self, owned, NULL};
-    LaminaFrame f = {in, ints, out, out_ints, self->constant_handles, self->kernels, NULL, NULL, -1, call_python, drop_input, &owner};
+    Owner owner = {self, owned, sinks, NULL};
+    LaminaFrame f = {in, ints, out, out_ints, self->constant_handles, self->kernels, NULL, NULL, -1, call_python, drop_input, &owner,
+                     sinks ? add_to_sink : NULL};
     if (self->release_gil) owner.thread = PyEval_SaveThread();
     int failed = self->run(&f);
     if (owner.thread) PyEval_RestoreThread(owner.thread);
@@ -217,6 +236,10 @@ static PyObject* run_graph(GraphCall* self, PyObject* const* args, PyObject** ow
     PyObject* x = NULL;
     switch (self->out_kinds[k]) {
       case 't':
+        if (!out[k] && sinks && PyList_GET_ITEM(sinks, k) != Py_None) {
+          x = Py_None, Py_INCREF(x);
+          break;
+        }
         x = wrap_ref(out[k]);
         delete_tensor(out[k]);
         out[k] = NULL;
@@ -252,10 +275,15 @@ static PyObject* call_graph(PyObject* op, PyObject* const* args, size_t nargsf, 
       PyErr_Format(PyExc_TypeError, "the compiled graph takes %zd inputs, got %zd", self->n_in, n);
       return NULL;
     }
-    return run_graph(self, args, NULL);
+    return run_graph(self, args, NULL, NULL);
   }
-  if (n != 1 || !PyList_Check(args[0])) {
+  if (n < 1 || n > 2 || !PyList_Check(args[0])) {
     PyErr_SetString(PyExc_TypeError, "a boxed compiled graph takes one list");
+    return NULL;
+  }
+  PyObject* sinks = n == 2 && args[1] != Py_None ? args[1] : NULL;
+  if (sinks && (!PyList_Check(sinks) || PyList_GET_SIZE(sinks) != self->n_out)) {
+    PyErr_SetString(PyExc_TypeError, "the tensors that results are added to come in a list, one for each result");
     return NULL;
   }
   PyObject* list = args[0];
@@ -284,7 +312,7 @@ static PyObject* call_graph(PyObject* op, PyObject* const* args, size_t nargsf, 
   PyObject* r = NULL;
   if (view) {
     memcpy(view, owned, (size_t)self->n_in * sizeof(PyObject*));
-    r = run_graph(self, view, owned);
+    r = run_graph(self, view, owned, sinks);
     if (view != view_s) PyMem_Free(view);
   } else {
     PyErr_NoMemory();

@@ -44,6 +44,9 @@ class CompiledGraph:
     """
 
     _boxed_call = True
+    call_into: Callable[[list[Any], list[Any]], list[Any]] | None = None
+    """None, or the boxed call with a second list: for each result None or a tensor that the result is added to in
+    place as soon as it is complete. Results that were added come back as None; small ones may be handed out instead."""
 
     def __init__(self, run: Callable[..., Sequence[Any]], target: str, timings: dict[str, float]) -> None:
         self._use(run)
@@ -62,6 +65,7 @@ class CompiledGraph:
         # straight to the native function where the target has one: no Python frame between the caller and it
         self.unboxed: Callable[..., Sequence[Any]] = getattr(run, "unboxed", run)
         self._boxed: Callable[[list[Any]], list[Any]] | None = getattr(run, "boxed", None)
+        self.call_into = self._boxed if getattr(run, "takes_sinks", False) else None
 
     @property
     def is_pending(self) -> bool:

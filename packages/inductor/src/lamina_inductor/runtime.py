@@ -75,7 +75,10 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
 
 
 class NativeGraph:
-    """A compiled program: call it with the inputs as positional arguments, or `boxed` with one list."""
+    """A compiled program: call it with the inputs as positional arguments, or `boxed` with one list, and perhaps a
+    second one with the tensors that results are added to (see `CompiledGraph.call_into`)."""
+
+    takes_sinks = True
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..index import product
+from .cpp_index import marked_index
 from .cpp_ops import EXPENSIVE
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def can_split_rows(w: KernelWriter) -> bool:
 
 def write_split_rows(w: KernelWriter) -> None:
     """Writes the body of the function: chunks of rows, then the columns."""
-    from .cpp_kernel import marked_index
 
     spec, vec = w.spec, w.vector_loop
     assert vec is not None

@@ -18,68 +18,29 @@ Values that do not depend on a loop are computed before it: the C++ compiler can
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import torch
 
-from ..index import ONE, Expr, coefficient, product, substitute, symbol, to_expr
+from ..index import ONE, Expr, coefficient, product, to_expr
 from ..ops import MULTI_RESULT, Op
 from ..passes import is_on
+from .cpp_ahead import find_ahead
 from .cpp_columns import can_split_rows, write_split_rows
-from .cpp_ops import ELEMENT, EXPENSIVE, LANE, TEXT, lane_bytes, truth, vector_type
+from .cpp_index import Value, c_index, c_name, marked_index
+from .cpp_ops import ELEMENT, EXPENSIVE, LANE, lane_bytes, vector_type
 from .cpp_periods import narrow_columns, write_narrow_columns
 from .cpp_rewrites import rewrite
-from .cpp_tiles import TILE, declare_tiles, find_tiles, move_tiles, short_rows, write_short_rows
-from .kernel import BufferArg, KernelSpec, LoopVar, Phase
+from .cpp_statements import Statements
+from .cpp_tiles import TILE, WIDE, declare_tiles, far_ahead, find_tiles, move_tiles, short_rows, write_short_rows
+from .kernel import KernelSpec, LoopVar, Phase
 
 _SPLIT_REDUCTION = 16384  # elements a partial result of a reduction without outer loops covers
 _WIDE_OPS = frozenset("load store reduction add sub mul neg square to_dtype constant".split())
+_ONCE = 0.05  # weight of an access beside an inner loop against one in it
 _STACK_BYTES = 65536  # scratch up to this size lives on the stack
 
 
-_MARKED_FROM = 16  # smaller numbers decide about unrolling: they stay part of the text
-
-
-def c_index(e: Expr | int, names: dict[str, str], marked: bool = False) -> str:
-    """C text of an index expression (all i64); `names` maps symbols to C text. With `marked`, larger numbers are put
-    between \\x01 and \\x02: kernels that differ in them alone can share one function."""
-    e = to_expr(e)
-    op, args = e.op, e.args
-    if op == "const":
-        text = f"{args[0]}LL" if abs(args[0]) > 0x7FFFFFFF else str(args[0])
-        return f"\x01{text}\x02" if marked and args[0] >= _MARKED_FROM else text
-    if op == "sym":
-        return names.get(args[0], args[0])
-    divides = op in ("floordiv", "mod")  # by a known number: much faster
-    parts = [c_index(a, names, marked and not (divides and k)) for k, a in enumerate(args)]
-    if op in ("add", "mul"):
-        text = (" + " if op == "add" else " * ").join(parts)
-        if op == "mul" and args[0].op == "const" and len(args) > 1:  # constants are i64 already through their partner
-            text = " * ".join(parts[1:] + parts[:1])
-        return f"({text})"
-    a, b = parts
-    if op in ("min", "max"):
-        return f"imin({a}, {b})" if op == "min" else f"imax({a}, {b})"
-    if args[0].lo >= 0 and args[1].lo > 0:
-        return f"({a} {'/' if op == 'floordiv' else '%'} {b})"
-    return f"{'floor_div' if op == 'floordiv' else 'floor_rem'}<i64>({a}, {b})"
-
-
-def marked_index(e: Expr | int, names: dict[str, str]) -> str:
-    """`c_index` with marks."""
-    return c_index(e, names, True)
-
-
-@dataclass
-class _Value:
-    """Where a computed op lives: C text, and whether it is a vector of the current scope ("lanes") or one number
-    ("one")."""
-
-    text: str
-    kind: str
-
-
-class KernelWriter:
+class KernelWriter(Statements):
     """Writes one kernel. `vector_bytes` is the register width to fill (64, 32, 16; 0 for plain scalars)."""
 
     def __init__(self, spec: KernelSpec, name: str, vector_bytes: int) -> None:
@@ -88,16 +49,21 @@ class KernelWriter:
         self.vector_bytes = vector_bytes
         self.lines: list[str] = []
         self.indent = 1
-        self.values: dict[Op, _Value] = {}
+        self.values: dict[Op, Value] = {}
         self.symbols: dict[str, Op] = {}  # indirect symbol -> the op that makes it
         self.deps: dict[Op, frozenset[str]] = {}
         self.outer_names = [v.name for v in spec.loops]
         self.checks = {op: k + 1 for k, op in enumerate(o for o in spec.ops() if o.name == "check")}
         self._find_dependences()
+        looped = [p for p in spec.phases if p.loops]
+        self.rare = {op for p in spec.phases if looped and not p.loops for op in p.ops}  # once for a whole inner loop
+        self.bytewise = _narrow_element(spec)
         self.vector_loop: LoopVar | None = None
         self.mode = ""
         self.tiles: dict[Op, str] = {}
-        self.tile_row = ""  # C text of the row of a tile
+        self.tile_at = ""  # C text of the place in a tile
+        self.ahead: dict[Op, Expr] = {}  # loads behind which the same place of the next row is fetched
+        self.fetch = "ahead"
         self.short = False
         self.narrow = narrow_columns(self, self._natural_lanes())
         if self.narrow is not None:
@@ -156,7 +122,7 @@ class KernelWriter:
                 stride = None
             if self.spec.buffer(op.args[0]).role == "scratch":
                 continue
-            weight = 2.0 if op.name == "store" else 1.0
+            weight = (2.0 if op.name == "store" else 1.0) * (_ONCE if op in self.rare else 1.0)
             if stride == 1:
                 score += weight
             elif stride is None or stride != 0:
@@ -211,6 +177,8 @@ class KernelWriter:
     def _natural_lanes(self) -> int:
         """Lanes of the widest type that the kernel computes with, in one register. What is the same in all lanes does
         not count."""
+        if self.bytewise is not None:
+            return max(1, self.vector_bytes // self.bytewise.itemsize)
         names: set[str] | None = None
         if self.mode == "column" and self.vector_loop is not None:
             names = {self.vector_loop.name}
@@ -230,6 +198,10 @@ class KernelWriter:
         if self.mode == "scalar" or not self.vector_bytes:
             return 1
         lanes = self._natural_lanes()
+        if self.mode == "row":  # short inner loops: vectors that are full
+            shortest = min(self._phase_vector_loop(p).size.hi for p in self.spec.phases if p.loops)
+            while lanes > 4 and shortest < lanes:
+                lanes //= 2
         if self.mode == "column" and not can_split_rows(self) and self._can_widen(lanes):
             lanes *= 4
         return lanes
@@ -268,7 +240,7 @@ class KernelWriter:
         for k, b in enumerate(spec.arguments):
             const = "const " if b.role == "in" else ""
             t = ELEMENT[b.dtype]
-            self.put(f"{const}{t}* __restrict {_c(b.name)} = ({const}{t}*)B[{k}];")
+            self.put(f"{const}{t}* __restrict {c_name(b.name)} = ({const}{t}*)B[{k}];")
         for k, s in enumerate(spec.sizes):
             self.put(f"const i64 {s} = S[{k}];")
         self.put("(void)B, (void)S;")
@@ -286,7 +258,8 @@ class KernelWriter:
             self._write_column()
         self.put("return err;")
         self.lines.append("}")
-        return "\n".join(self.lines) + "\n"
+        text = "\n".join(self.lines) + "\n"
+        return text if self.bytewise is None else text.replace("vec<i32, N>", f"vec<{ELEMENT[self.bytewise]}, N>")
 
     def _work(self) -> Expr:
         total = to_expr(0)
@@ -301,11 +274,11 @@ class KernelWriter:
                 continue
             t, count = ELEMENT[b.dtype], marked_index(b.numel, {})
             if b.numel.is_const and int(b.numel) * b.dtype.itemsize * self.lanes <= _STACK_BYTES:
-                self.put(f"alignas(64) {t} {_c(b.name)}_raw[{max(1, int(b.numel))} * {lanes}];")
-                self.put(f"{t}* __restrict {_c(b.name)} = {_c(b.name)}_raw;")
+                self.put(f"alignas(64) {t} {c_name(b.name)}_raw[{max(1, int(b.numel))} * {lanes}];")
+                self.put(f"{t}* __restrict {c_name(b.name)} = {c_name(b.name)}_raw;")
             else:
-                self.put(f"heap {_c(b.name)}_raw(({count}) * i64(sizeof({t})) * {lanes});")
-                self.put(f"{t}* __restrict {_c(b.name)} = ({t}*){_c(b.name)}_raw.p;")
+                self.put(f"heap {c_name(b.name)}_raw(({count}) * i64(sizeof({t})) * {lanes});")
+                self.put(f"{t}* __restrict {c_name(b.name)} = ({t}*){c_name(b.name)}_raw.p;")
 
     def _flat_loops(self, loops: list[LoopVar], blocks: list[tuple[str, str]]) -> None:
         """Opens `for it in [lo, hi)` with the loop variables kept in step; `blocks` adds inner (name, count) pairs."""
@@ -333,6 +306,7 @@ class KernelWriter:
             for k, p in enumerate(spec.phases):
                 self._row_phase(k, p, split=True)
             return
+        self.ahead = find_ahead(self) if outer and not serial else {}
         count = " * ".join(["i64(1)"] + [f"({marked_index(v.size, {})})" for v in outer])
         work = marked_index(self._work() * product(v.size for v in serial), {})
         self.open(f"parallel({count}, {work}, 1, [&](i64 lo, i64 hi)")
@@ -347,10 +321,10 @@ class KernelWriter:
         self.close()
         self.close("});")
 
-    def _imports(self, phase: Phase, tag: str) -> dict[Op, _Value]:
+    def _imports(self, phase: Phase, tag: str) -> dict[Op, Value]:
         """Values of earlier phases that this phase uses, splat to its lanes."""
         own = set(phase.ops)
-        out: dict[Op, _Value] = {}
+        out: dict[Op, Value] = {}
         wanted: list[Op] = []
         for op in phase.ops:
             if op.name == "item" and op in self.values:
@@ -365,7 +339,7 @@ class KernelWriter:
                 self.put(
                     f"const {vector_type(op.dtype)} {text} = splat<{vector_type(op.dtype)}>(first({self.values[op].text}));"  # noqa: E501
                 )
-                out[op] = _Value(text, "one")
+                out[op] = Value(text, "one")
         return out
 
     def _row_phase(self, number: int, phase: Phase, split: bool) -> None:
@@ -484,10 +458,10 @@ class KernelWriter:
             self.put(f"const {t} {name}_0 = {acc}.result(); const i64 {name}_1 = {acc}.index();")
         else:
             self.put(f"const {t} {name} = {acc}.result();")
-        self.values[op] = _Value(name, "one")
+        self.values[op] = Value(name, "one")
         for k, its in items.items():
             for it in its:
-                self.values[it] = _Value(f"{name}_{k}", "one")
+                self.values[it] = Value(f"{name}_{k}", "one")
 
     def _items(self, op: Op) -> dict[int, list[Op]]:
         out: dict[int, list[Op]] = {}
@@ -508,6 +482,8 @@ class KernelWriter:
             if op.dtype is torch.bool:
                 name = {"max": "any", "min": "all", "prod": "all"}.get(kind, kind)
             v = vector_type(op.dtype)
+            if name in ("max", "min") and op.dtype.is_floating_point:
+                return f"extreme_acc<{v}, {'true' if name == 'max' else 'false'}, {unroll}>"
             return f"fold_acc<op_{name}<{v}>, {v}, {unroll}>"
         if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
             small = op.args[2].name == "index_expr" and op.args[2].args[0].hi < (1 << 31) - 1
@@ -569,15 +545,16 @@ class KernelWriter:
         done: set[Op] = set()
         start = "block_ * width_"
         stop = f"imin((block_ + 1) * width_, {marked_index(vec.size, {})})" if vec is not None else ""
-        end = stop
         if other is not None and vec is not None:
             self.put(f"const i64 from_ = tile_ * {TILE}, to_ = imin(from_ + {TILE}, {marked_index(other.size, {})});")
-            self.tiles, self.tile_row = find_tiles(self, vec, other), f"{other.name} - from_"
+            self.put(f"const i64 start_ = {start}, stop_ = {stop};")
+            start, stop = "start_", "stop_"
+            self.tiles = find_tiles(self, vec, other)
+            self.tile_at = f"({other.name} - from_) * ({WIDE} * N) + ({vec.name} - start_)"
+            self.ahead, self.fetch = far_ahead(self, vec, other), "far_ahead"
             declare_tiles(self)
-            self.open(f"for (i64 chunk_ = {start}; chunk_ < {stop}; chunk_ += N)")
-            move_tiles(self, vec, other, end, "load")
+            move_tiles(self, vec, other, start, stop, "load")
             self.open(f"for (i64 {other.name} = from_; {other.name} < to_; ++{other.name})")
-            start, stop = "chunk_", f"imin(chunk_ + N, {stop})"
         if vec is not None:
             if len(spec.phases) == 1 and not spec.phases[0].loops:
                 self._hoist(spec.phases[0], done, lambda d: vec.name not in d, "return;")
@@ -591,8 +568,7 @@ class KernelWriter:
             self.close("});")
         if other is not None and vec is not None:
             self.close()
-            move_tiles(self, vec, other, end, "store")
-            self.close()
+            move_tiles(self, vec, other, start, stop, "store")
         for _ in serial:
             self.close()
         self.close()
@@ -607,7 +583,7 @@ class KernelWriter:
         if any(p.loops for p in self.spec.phases):
             width = 4 * self.lanes
         else:
-            width = max(self.lanes, (8192 if other is None else 128) // self.lanes * self.lanes)
+            width = max(self.lanes, 8192 // self.lanes * self.lanes if other is None else WIDE * self.lanes)
         if vec.kind == "parallel":
             self.put(f"const i64 width_ = {width}, blocks_ = ({size} + width_ - 1) / width_;")
         else:
@@ -690,210 +666,30 @@ class KernelWriter:
             self.put(f"const {v} {name}_0 = {acc}.lanes_result(); const {vi} {name}_1 = {acc}.lanes_index();")
         else:
             self.put(f"const {v} {name} = {acc}.lanes_result();")
-        self.values[op] = _Value(name, "lanes")
+        self.values[op] = Value(name, "lanes")
         for k, its in self._items(op).items():
             for it in its:
-                self.values[it] = _Value(f"{name}_{k}", "lanes")
-
-    # one op ------------------------------------------------------------------------------------------------
-
-    def _text(self, op: Op) -> str:
-        return self.values[op].text
-
-    def _names(self, base: str | None, lane: str | None, e: Expr) -> dict[str, str]:
-        """C names of the symbols in `e`; with `lane`, those that differ between lanes are taken for that lane."""
-        names: dict[str, str] = {}
-        for s in e.syms:
-            if s in self.symbols:
-                names[s] = f"i64({self._text(self.symbols[s])}[{lane or 0}])"
-            elif s == base and lane is not None:
-                names[s] = f"({s} + {lane})"
-        return names
-
-    def _stride(self, e: Expr, base: str | None, *, lanes_only: bool = False) -> Expr | None:
-        """Stride of `e` along a loop; with `lanes_only`, from lane to lane of a vector that begins at a multiple of
-        N."""
-        if base is None:
-            return to_expr(0)
-        for s in e.syms:
-            if s in self.symbols and base in self.deps[self.symbols[s]]:
-                return None
-        found = coefficient(e, base)
-        if found is None and lanes_only and self.lanes > 1 and self.narrow is None:
-            start, lane = symbol("start_"), symbol("lane_", self.lanes)
-            found = coefficient(substitute(e, {base: start * self.lanes + lane}), "lane_")
-        return found
-
-    def _emit(
-        self, op: Op, *, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full_push: bool = False
-    ) -> None:
-        if op in self.values and op.name not in ("store", "check"):
-            return
-        name = f"v{len(self.values)}" if op.name not in ("store", "check") else ""
-        handler = getattr(self, "_emit_" + op.name, None)
-        if handler is not None:
-            handler(op, name, lanes, base, accs, leave, full_push)
-            return
-        args = [self._text(a) if isinstance(a, Op) else a for a in op.args]
-        text = TEXT[op.name](op, *[a for a in args if isinstance(a, str)])
-        self.put(f"const {vector_type(op.dtype)} {name} = {text};")
-        self.values[op] = _Value(name, "lanes")
-
-    def _emit_constant(self, op: Op, name: str, *_: object) -> None:
-        self.put(f"const {vector_type(op.dtype)} {name} = {TEXT['constant'](op)};")
-        self.values[op] = _Value(name, "lanes")
-
-    def _emit_index_expr(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
-        e, v = op.args[0], vector_type(op.dtype)
-        stride = self._stride(e, base, lanes_only=True)
-        if op.dtype is torch.bool or (stride is None):
-            text = f"fill_each<{v}>([&](int k) {{ return {marked_index(e, self._names(base, 'k', e))}; }})"
-        else:
-            text = f"splat<{v}>({LANE[op.dtype]}({marked_index(e, self._names(base, None, e))}))"
-            if stride != 0:
-                step = marked_index(stride, self._names(base, None, stride))
-                text += f" + iota<{v}>()" + ("" if stride == 1 else f" * {LANE[op.dtype]}({step})")
-        self.put(f"const {v} {name} = {text};")
-        self.values[op] = _Value(name, "lanes")
-
-    def _emit_indirect(self, op: Op, name: str, *_: object) -> None:
-        self.values[op] = _Value(self._text(op.args[0]), "lanes")
-
-    def _emit_item(self, op: Op, name: str, *_: object) -> None:
-        """Items are made together with their op: those of a scan right there, those of a reduction behind its loops."""
-
-    def _scratch_access(self, buffer: BufferArg, e: Expr) -> str | None:
-        """In column mode scratch elements are whole vectors."""
-        if buffer.role != "scratch" or self.mode == "row":
-            return None
-        return f"{_c(buffer.name)} + ({marked_index(e, self._names(None, None, e))}) * N"
-
-    def _tile_row(self, op: Op) -> str:
-        return f"{self.tiles[op]} + ({self.tile_row}) * N"
-
-    def _emit_load(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
-        buffer, e, mask = self.spec.buffer(op.args[0]), op.args[1], op.args[2]
-        v, t, p = vector_type(op.dtype), ELEMENT[buffer.dtype], _c(op.args[0])
-        whole = self._scratch_access(buffer, e)
-        stride = self._stride(e, base, lanes_only=True)
-        here = marked_index(e, self._names(base, None, e))
-        each = f"[&](int k) {{ return {p} + {marked_index(e, self._names(base, 'k', e))}; }}"
-        if whole is not None:
-            text = f"load<{v}>({whole}, all_lanes{{}})"
-        elif op in self.tiles:
-            text = f"load<{v}>({self._tile_row(op)}, {lanes})"
-        elif mask is not None:
-            m = self._text(mask)
-            if stride == 1:
-                text = f"load_masked<{v}>({p} + {here}, {m}, {lanes})"
-            else:
-                text = f"load_each_masked<{v}, {t}>({each}, {m}, {lanes})"
-        elif stride == 1:
-            text = f"load<{v}>({p} + {here}, {lanes})"
-        elif stride is not None and stride == 0:
-            text = f"load_splat<{v}>({p} + {here})"
-        elif stride is not None:
-            text = f"load_strided<{v}>({p} + {here}, {marked_index(stride, self._names(base, None, stride))}, {lanes})"
-        else:
-            text = f"load_each<{v}, {t}>({each}, {lanes})"
-        self.put(f"const {v} {name} = {text};")
-        self.values[op] = _Value(name, "lanes")
-
-    def _emit_store(self, op: Op, name: str, lanes: str, base: str | None, *_: object) -> None:
-        buffer_name, e, value, update, mask = op.args
-        buffer = self.spec.buffer(buffer_name)
-        here = self.values[value].kind == "lanes"  # of this phase, and so is what it rounds
-        if here and value.name == "round_to" and value.args[1] is buffer.dtype and update is None:
-            value = value.args[0]  # the store rounds
-        dtype = value.dtype
-        v, t, p, x = vector_type(dtype), ELEMENT[buffer.dtype], _c(buffer_name), self._text(value)
-        if buffer.dtype is torch.bool:
-            x = truth(value, x)
-            v = "mask<N>"
-        whole = self._scratch_access(buffer, e)
-        stride = self._stride(e, base, lanes_only=True)
-        here = marked_index(e, self._names(base, None, e))
-        each = f"[&](int k) {{ return {p} + {marked_index(e, self._names(base, 'k', e))}; }}"
-        if base is None and lanes != "1" and self.lanes > 1 and whole is None:
-            lanes = "1"
-        m = self._text(mask) if mask is not None else None
-        if whole is not None:
-            self.put(f"store<{v}>({whole}, {x}, all_lanes{{}});")
-        elif op in self.tiles:
-            self.put(f"store<{v}>({self._tile_row(op)}, {x}, {lanes});")
-        elif update is not None:
-            join = {"add": "a + b", "mul": "a * b", "max": "maximum(a, b)", "min": "minimum(a, b)"}[update]
-            if dtype is torch.bool:
-                join = {"add": "a | b", "max": "a | b"}.get(update, "a & b")
-            if stride == 1 and m is None:
-                self.put(
-                    f"{{ const {v} a = load<{v}>({p} + {here}, {lanes}), b = {x}; store<{v}>({p} + {here}, {join}, {lanes}); }}"  # noqa: E501
-                )
-            else:
-                on = m or "~mask<N>{}"
-                self.put(f"update_each<{v}, {t}>({each}, {on}, {x}, [](auto a, auto b) {{ return {join}; }}, {lanes});")
-        elif m is not None:
-            self.put(f"store_each_masked<{v}, {t}>({each}, {m}, {x}, {lanes});")
-        elif stride == 1 or base is None:
-            self.put(f"store<{v}>({p} + {here}, {x}, {lanes});")
-        elif stride is not None and stride != 0:
-            self.put(
-                f"store_strided<{v}>({p} + {here}, {marked_index(stride, self._names(base, None, stride))}, {x}, {lanes});"  # noqa: E501
-            )
-        else:
-            self.put(f"store_each<{v}, {t}>({each}, {x}, {lanes});")
-
-    def _emit_check(
-        self, op: Op, name: str, lanes: str, base: str | None, accs: object, leave: str, *_: object
-    ) -> None:
-        condition, mask = op.args[0], op.args[3] if len(op.args) > 3 else None
-        bad = f"~{truth(condition, self._text(condition))}"
-        if mask is not None:
-            bad = f"({bad}) & {truth(mask, self._text(mask))}"
-        self.put(
-            f"if (any_lane({bad}, {lanes})) {{ __atomic_store_n(&err, {self.checks[op]}, __ATOMIC_RELAXED); {leave} }}"
-        )
-
-    def _emit_reduction(
-        self, op: Op, name: str, lanes: str, base: str | None, accs: dict[Op, str], leave: str, full: bool
-    ) -> None:
-        value, kind = op.args[0], op.args[1]
-        x = self._text(value)
-        if kind in ("any", "all") or op.dtype is torch.bool:
-            x = truth(value, x)
-        elif value.dtype is not op.dtype and kind in ("sum", "prod", "max", "min"):
-            x = (
-                f"from_mask<{vector_type(op.dtype)}>({x})"
-                if value.dtype is torch.bool
-                else f"cvt<{vector_type(op.dtype)}>({x})"
-            )
-        c, u = ("all_lanes{}", "slot<0>{}") if full else (lanes, "u")
-        if kind in ("argmax", "argmin", "max_with_index", "min_with_index"):
-            self.put(f"{accs[op]}.push({u}, {x}, {self._text(op.args[2])}, {c});")
-        else:
-            self.put(f"{accs[op]}.push({u}, {x}, {c});")
-
-    def _emit_scan(self, op: Op, name: str, lanes: str, base: str | None, accs: dict[Op, str], *_: object) -> None:
-        kind, x, a = op.args[1], self._text(op.args[0]), accs[op]
-        v = vector_type(op.dtype)
-        if kind in ("cummax", "cummin"):
-            self.put(f"{a}.push({x}, {self._text(op.args[2])});")
-            results = (f"{a}.best", f"{a}.where")
-            for k, its in self._items(op).items():
-                for n, it in enumerate(its):
-                    t = vector_type(it.dtype)
-                    self.put(f"const {t} {name}_{k}_{n} = cvt<{t}>({results[k]});")
-                    self.values[it] = _Value(f"{name}_{k}_{n}", "lanes")
-            self.values[op] = _Value(f"{a}.best", "lanes")
-            return
-        text = f"cvt<{v}>({x})" if op.args[0].dtype is not torch.bool else f"from_mask<{v}>({x})"
-        self.put(f"const {v} {name} = {a}.push({text});")
-        self.values[op] = _Value(name, "lanes")
+                self.values[it] = Value(f"{name}_{k}", "lanes")
 
 
-def _c(name: str) -> str:
-    """A buffer name as a C identifier that no other name of the kernel collides with."""
-    return "b_" + "".join(ch if ch.isalnum() or ch == "_" else "_" for ch in name)
+_WRAPPING = frozenset(
+    "load store constant add sub mul neg square bitwise_and bitwise_or bitwise_xor bitwise_not".split()
+)
+_NARROW = frozenset({torch.uint8, torch.int8, torch.int16, torch.uint16})
+
+
+def _narrow_element(spec: KernelSpec) -> torch.dtype | None:
+    """The one dtype of a pointwise kernel of narrow integers whose ops wrap around by themselves: it needs no lanes of
+    32 bits."""
+    dtypes = {op.dtype for op in spec.ops()} | {b.dtype for b in spec.buffers}
+    plain = all(
+        op.name in _WRAPPING
+        and (op.name != "load" or op.args[2] is None)
+        and (op.name != "store" or op.args[3:] == (None, None))
+        for op in spec.ops()
+    )
+    alone = len(dtypes) == 1 and len(spec.phases) == 1 and not spec.phases[0].loops
+    return next(iter(dtypes)) if plain and alone and dtypes <= _NARROW else None
 
 
 def write_kernel(spec: KernelSpec, name: str, vector_bytes: int) -> str:

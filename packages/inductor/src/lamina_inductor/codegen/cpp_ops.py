@@ -206,12 +206,12 @@ TEXT: dict[str, Callable] = {
 }
 for _name in (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erf1p erfc sigmoid floor ceil trunc lgamma atan2 hypot nextafter"
+    "erf erf1p erf1p_coarse erfc sigmoid floor ceil trunc lgamma atan2 hypot nextafter"
 ).split():
     TEXT[_name] = _call(_name + "_")
 
 EXPENSIVE = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erf1p erfc sigmoid pow "  # noqa: E501
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erf1p erf1p_coarse erfc sigmoid pow "  # noqa: E501
     "lgamma atan2 hypot nextafter floordiv remainder fmod truncdiv".split()
 )
 """Ops that cost tens of instructions: loops with one of them are not unrolled, and count more when work is divided."""

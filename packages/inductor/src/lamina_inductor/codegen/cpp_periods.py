@@ -14,6 +14,7 @@ import torch
 
 from ..index import Expr, coefficient
 from ..ops import Op
+from .cpp_index import Value, c_name, marked_index
 from .cpp_ops import ELEMENT, EXPENSIVE, vector_type
 from .kernel import LoopVar, Phase
 
@@ -81,8 +82,6 @@ def _accumulator(op: Op, vectors: int) -> str:
 
 def write_narrow_columns(w: KernelWriter) -> None:
     """Writes the body of the function: chunks of rows, the columns joined, then the phases without loops."""
-    from .cpp_kernel import _Value, marked_index
-
     spec, vec = w.spec, w.vector_loop
     assert vec is not None
     phase = spec.phases[0]
@@ -131,7 +130,7 @@ def write_narrow_columns(w: KernelWriter) -> None:
         bit = op.args[1] in ("any", "all") or op.dtype is torch.bool
         v = "mask<N>" if bit else vector_type(op.dtype)
         w.put(f"const {v} {a}_result = load_raw<elem<{v}>, N>({a}_columns + {vec.name}, c);")
-        w.values[op] = _Value(f"{a}_result", "lanes")
+        w.values[op] = Value(f"{a}_result", "lanes")
     for k, p in enumerate(spec.phases[1:], 1):
         w._column_phase(k, p, "c", vec.name, set())
     w.close("});")
@@ -142,8 +141,6 @@ def write_narrow_columns(w: KernelWriter) -> None:
 def _tables(w: KernelWriter, phase: Phase, vec: LoopVar, row: LoopVar, vectors: int, columns: int) -> set[Op]:
     """Loads that differ between columns only: their vectors are made ahead, one for each place in the period. Loads
     that do not differ at all are made ahead, too."""
-    from .cpp_kernel import _c, _Value, marked_index
-
     done: set[Op] = set()
     for op in phase.ops:
         if op.name != "load" or not coefficient(op.args[1], row.name) == 0:
@@ -154,9 +151,9 @@ def _tables(w: KernelWriter, phase: Phase, vec: LoopVar, row: LoopVar, vectors: 
             name, v, t = f"table{len(done)}", vector_type(op.dtype), ELEMENT[w.spec.buffer(op.args[0]).dtype]
             here = marked_index(op.args[1], {vec.name: f"(k % {columns})"})
             w.put(f"{t} {name}_raw[{vectors} * N]; {v} {name}[{vectors}];")
-            w.put(f"for (int k = 0; k < {vectors} * N; ++k) {name}_raw[k] = {_c(op.args[0])}[{here}];")
+            w.put(f"for (int k = 0; k < {vectors} * N; ++k) {name}_raw[k] = {c_name(op.args[0])}[{here}];")
             w.put(f"for (int k = 0; k < {vectors}; ++k) {name}[k] = load<{v}>({name}_raw + k * N, all_lanes{{}});")
-            w.values[op] = _Value(f"{name}[decltype(u)::value]", "lanes")
+            w.values[op] = Value(f"{name}[decltype(u)::value]", "lanes")
         done.add(op)
     return done
 

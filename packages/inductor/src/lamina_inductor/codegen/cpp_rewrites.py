@@ -25,12 +25,13 @@ def rewrite(spec: KernelSpec) -> KernelSpec:
             users.setdefault(a, []).append(op)
     narrow = _narrow_indices(spec, users)
     pairs = _erf_plus_one(spec, users)
+    coarse = {op for op in pairs if _is_rounded(op, users)}
     if not narrow and not pairs:
         return spec
 
     def change(op: Op, new: Op) -> Op:
         if op in pairs:
-            return Op("erf1p", (new.args[pairs[op]].args[0],), op.dtype)
+            return Op("erf1p_coarse" if op in coarse else "erf1p", (new.args[pairs[op]].args[0],), op.dtype)
         if op in narrow:
             return Op(op.name, op.args, torch.int32)
         if op.name in _COMPARISONS and any(a in narrow for a in op.operands()):
@@ -84,6 +85,14 @@ def _narrow_indices(spec: KernelSpec, users: dict[Op, list[Op]]) -> set[Op]:
         if not bad:
             return found
         found -= bad
+
+
+def _is_rounded(op: Op, users: dict[Op, list[Op]]) -> bool:
+    """True if all that becomes of a value are products that are rounded to bfloat16: few of its digits survive."""
+    return all(
+        u.name == "round_to" and u.args[1] is torch.bfloat16 or u.name == "mul" and _is_rounded(u, users)
+        for u in users.get(op, ())
+    )
 
 
 def _erf_plus_one(spec: KernelSpec, users: dict[Op, list[Op]]) -> dict[Op, int]:

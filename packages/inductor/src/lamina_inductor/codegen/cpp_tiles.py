@@ -1,7 +1,8 @@
 """Transposing kernels: accesses that lie along another loop than the vectorised one go through a small tile.
 
-A tile covers N lanes of the vectorised loop and `TILE` iterations of the other one. What is read along the other loop
-is fetched whole and turned round in registers before the tile is computed, what is written along it afterwards.
+A tile covers `WIDE` vectors of the vectorised loop and `TILE` iterations of the other one, so that memory is read and
+written in pieces of several cache lines in both directions. What is read along the other loop is fetched whole and
+turned round in registers before the tile is computed, what is written along it afterwards.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from ..index import Expr
 from ..ops import Op
+from .cpp_index import c_name, marked_index
 from .cpp_ops import ELEMENT
 from .kernel import KernelSpec, LoopVar
 
 if TYPE_CHECKING:
     from .cpp_kernel import KernelWriter
 
-TILE = 32
+TILE = 64
 """Iterations of the second loop of a transposing kernel."""
+WIDE = 8
+"""Vectors of the vectorised loop that a tile covers."""
 
 
 def read_after_write(spec: KernelSpec) -> dict[str, set[Expr]]:
@@ -60,24 +64,42 @@ def find_tiles(w: KernelWriter, vec: LoopVar, other: LoopVar) -> dict[Op, str]:
 def declare_tiles(w: KernelWriter) -> None:
     """Writes the tiles' memory."""
     for op, name in w.tiles.items():
-        w.put(f"alignas(64) {ELEMENT[w.spec.buffer(op.args[0]).dtype]} {name}[{TILE} * N];")
+        w.put(f"alignas(64) {ELEMENT[w.spec.buffer(op.args[0]).dtype]} {name}[{TILE} * {WIDE} * N];")
 
 
-def move_tiles(w: KernelWriter, vec: LoopVar, other: LoopVar, stop: str, which: str) -> None:
-    """Fetches the tiles of loads, or puts away those of stores."""
-    from .cpp_kernel import _c, marked_index
+def move_tiles(w: KernelWriter, vec: LoopVar, other: LoopVar, start: str, stop: str, which: str) -> None:
+    """Fetches the tiles of loads, or puts away those of stores. `start`, `stop`: the tile's range of the vectorised
+    loop."""
 
-    for op, name in w.tiles.items():
-        if op.name != which:
-            continue
+    moved = [(op, name) for op, name in w.tiles.items() if op.name == which]
+    if not moved:
+        return
+    w.open(f"for (i64 chunk_ = {start}; chunk_ < {stop}; chunk_ += N)")
+    for op, name in moved:
         e = op.args[1]
-        at = f"{_c(op.args[0])} + {marked_index(e, {vec.name: 'chunk_', other.name: 'from_'})}"
+        at = f"{c_name(op.args[0])} + {marked_index(e, {vec.name: 'chunk_', other.name: 'from_'})}"
         step = marked_index(w._stride(e, vec.name), {})
-        ends = f"imin(N, {stop} - chunk_), to_ - from_"
+        ends, tile = f"imin(N, {stop} - chunk_), to_ - from_", f"{name} + (chunk_ - {start})"
         if which == "load":
-            w.put(f"get_tile<N>({name}, {at}, {step}, {ends});")
+            w.put(f"get_tile<N, {WIDE} * N, {TILE}>({tile}, {at}, {step}, {ends});")
         else:
-            w.put(f"put_tile<N>({at}, {step}, {name}, {ends});")
+            w.put(f"put_tile<N, {WIDE} * N, {TILE}>({at}, {step}, {tile}, {ends});")
+    w.close()
+
+
+def far_ahead(w: KernelWriter, vec: LoopVar, other: LoopVar) -> dict[Op, Expr]:
+    """Loads and stores along the vectorised loop -> the step to the same place of the next tile: memory is asked for
+    while this tile is computed."""
+    found = {}
+    for op in w.spec.ops():
+        if op.name not in ("load", "store") or op in w.tiles or op.args[-1] is not None:
+            continue
+        if any(s in w.symbols for s in op.args[1].syms) or w._stride(op.args[1], vec.name) != 1:
+            continue
+        step = w._stride(op.args[1], other.name)
+        if step is not None and step != 0:
+            found[op] = step * TILE
+    return found
 
 
 _LONGEST_ROW = 48
@@ -129,7 +151,6 @@ def short_rows(w: KernelWriter, lanes: int) -> LoopVar | None:
 
 def write_short_rows(w: KernelWriter) -> None:
     """Writes the body of the function: blocks of N rows, each turned round, computed, turned back."""
-    from .cpp_kernel import _c, marked_index
 
     spec, vec = w.spec, w.vector_loop
     assert vec is not None
@@ -156,7 +177,7 @@ def write_short_rows(w: KernelWriter) -> None:
                 key = ("store", *key[1:])
             if key not in known:
                 name = known[key] = f"tile{len(known)}_"
-                at = f"{_c(op.args[0])} + {marked_index(op.args[1], {vec.name: 'chunk_', row.name: '0'})}"
+                at = f"{c_name(op.args[0])} + {marked_index(op.args[1], {vec.name: 'chunk_', row.name: '0'})}"
                 stride = marked_index(along, {})
                 t = ELEMENT[spec.buffer(op.args[0]).dtype]
                 w.put(f"alignas(64) {t} {name}[{int(row.size)} * N];")
@@ -167,7 +188,7 @@ def write_short_rows(w: KernelWriter) -> None:
                 )
                 moves[op.name].append(f"{call}, lanes_, {int(row.size)});")
             w.tiles[op] = known[key]
-    w.tile_row = row.name
+    w.tile_at = f"({row.name}) * N"
     for text in moves["load"]:
         w.put(text)
     w.open(f"auto step = [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
@@ -182,4 +203,7 @@ def write_short_rows(w: KernelWriter) -> None:
     w.close("});")
 
 
-__all__ = ["TILE", "declare_tiles", "find_tiles", "move_tiles", "read_after_write", "short_rows", "write_short_rows"]
+__all__ = [
+    "TILE", "WIDE", "declare_tiles", "far_ahead", "find_tiles", "move_tiles", "read_after_write", "short_rows",
+    "write_short_rows",
+]  # fmt: skip

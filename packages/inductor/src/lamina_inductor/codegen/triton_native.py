@@ -30,7 +30,7 @@ from ..index import Expr
 from ..ir.program import GraphProgram, KernelCall
 from ..runtime import NativeGraph, function_address, native
 from . import triton_pool
-from .cpp_kernel import c_index
+from .cpp_index import c_index
 from .triton import cache_folder, triton_version
 from .triton_ahead import compile_ahead, describe
 from .triton_kernel import Launch, TritonKernel

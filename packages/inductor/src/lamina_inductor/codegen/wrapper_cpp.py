@@ -30,7 +30,7 @@ from ..ir.program import (
     View,
 )  # fmt: skip
 from ..ir.region import RegionCallee
-from .cpp_kernel import c_index
+from .cpp_index import c_index
 from .shared_calls import NUMBER, CallBlock, share_calls
 from .small_gemm import write_small_gemm
 from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code, plan_extern, python_call
@@ -38,6 +38,7 @@ from .wrapper_externs import ExternPlan, Names, NoRoute, device_code, dtype_code
 _STACK_ARENA = 16384
 _GIL_BYTES = 1 << 18
 _LONG_RETURNS = 40
+_EARLY_BYTES = 1 << 18  # results of at least this size are handed out as soon as they are ready
 _VARIABLE = re.compile(r"\b[mhp]_\w+")
 _FEW_INLINE = 4  # at least one in so many calls is written inline, or none in a long function
 
@@ -227,6 +228,8 @@ class _Writer(Names):
         if any(isinstance(s, ExternCall) for s in program.steps):
             self.put("NoGrad no_grad;")
         kernels = 0
+        ready = self._ready_outputs() if self.places.program is program else {}
+        early: dict[int, tuple[str, Any]] = {}
         for position, s in enumerate(program.steps):
             if isinstance(s, Alloc):
                 self._alloc(s.name)
@@ -248,7 +251,12 @@ class _Writer(Names):
                     self._extern(s, self.places.take_number())
             else:
                 raise TargetError(f"unknown step {s!r}")
-        self._outputs()
+            for k in ready.get(position, ()):
+                name = program.outputs[k].name
+                early[k] = self._output(k, program.outputs[k], {name: k}, set())
+                self.put(f"h_{_c(name)}.reset();" + (f" m_{_c(name)}.reset();" if name in self.owner else ""))
+                self.put(f"if (f->ready && f->ready(f, {k})) return 1;")
+        self._outputs(early)
         fixed = not program.sizes and not self.late
         shared, self.lines = share_calls(self.lines, self.function, fixed)
         self.lines[place:place] = self._declarations(made, self.lines[place:])
@@ -523,11 +531,37 @@ class _Writer(Names):
             if k >= len(s.outputs):
                 self.put(f"{symbol} = numbers[{k}];")
 
-    def _outputs(self) -> None:
+    def _ready_outputs(self) -> dict[int, list[int]]:
+        """Position of a step -> the large results that are complete behind it and that nothing reads afterwards: a
+        caller who adds gradients up takes them there, so that they are not all alive at the end."""
+        program = self.program
+        names = [o.name for o in program.outputs if o.kind in ("buffer", "view")]
+        wanted = {}
+        for k, o in enumerate(program.outputs):
+            d = program.buffers.get(o.name)
+            if program.device.type != "cpu" or o.kind != "buffer" or names.count(o.name) > 1 or d is None:
+                continue
+            size = d.layout.numel * d.layout.itemsize
+            if d.kind == "output" and size.is_const and int(size) >= _EARLY_BYTES:
+                wanted[o.name] = k
+        last: dict[str, int] = {}
+        for position, s in enumerate(program.steps):
+            for name in _mentioned(s):
+                if name in wanted:
+                    last[name] = position
+            if isinstance(s, View):
+                wanted.pop(s.base, None)
+        ready: dict[int, list[int]] = {}
+        for name, k in wanted.items():
+            if name in last:
+                ready.setdefault(last[name], []).append(k)
+        return ready
+
+    def _outputs(self, early: dict[int, tuple[str, Any]]) -> None:
         seen: set[str] = set()
         last = {o.name: k for k, o in enumerate(self.program.outputs) if o.kind in ("buffer", "view")}
         for k, o in enumerate(self.program.outputs):
-            self.result.outputs.append(self._output(k, o, last, seen))
+            self.result.outputs.append(early[k] if k in early else self._output(k, o, last, seen))
 
     def _output(self, k: int, o: Output, last: dict[str, int], seen: set[str]) -> tuple[str, Any]:
         if o.kind == "none":
@@ -559,6 +593,29 @@ class _Writer(Names):
             self.put(f"f->out[{k}] = h_{_c(o.name)}.release();")
         seen.add(o.name)
         return "tensor", k
+
+
+def _mentioned(step: Any) -> list[str]:
+    """The buffers that a step names."""
+    if isinstance(step, KernelCall):
+        return [*step.args, *(step.in_place or ())]
+    if isinstance(step, ExternCall):
+        found = [o for o in step.outputs if o is not None]
+        stack: list[Any] = [step.args, step.kwargs]
+        while stack:
+            a = stack.pop()
+            if isinstance(a, BufferRef):
+                found.append(a.name)
+            elif isinstance(a, (tuple, list)):
+                stack.extend(a)
+            elif isinstance(a, dict):
+                stack.extend(a.values())
+        return found
+    if isinstance(step, Reuse):
+        return [step.name, step.old]
+    if isinstance(step, View):
+        return [step.name, step.base]
+    return [step.buffer if isinstance(step, BindSize) else step.name]
 
 
 def _quote(text: str) -> str:

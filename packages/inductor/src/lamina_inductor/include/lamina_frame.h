@@ -19,6 +19,8 @@ struct LaminaFrame {
   int (*python)(LaminaFrame*, int step, void** tensors, int n_tensors, const long long* ints, int n_ints, void** outs, long long* out_ints, int n_outs);
   void (*drop)(LaminaFrame*, int input); /* the graph is done with this input */
   void* owner;
+  /* NULL, or: result `output` stands in `out` and the graph does not need it any more. 0, or 1 with a Python error set. */
+  int (*ready)(LaminaFrame*, int output);
 };
 
 #endif
