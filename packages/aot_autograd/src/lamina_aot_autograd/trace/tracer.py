@@ -29,6 +29,13 @@ from .view_rules import ViewMeta, view_by_rule
 
 aten = torch.ops.aten
 # Names that generated Python must not hide: torch.fx would rename such a node, and then clash with ours.
+_NUMBERS_DTYPE = {
+    (bool, torch.SymBool): torch.bool,
+    (int, torch.SymInt): torch.int64,
+    (float, torch.SymFloat): None,  # the default dtype
+}
+_NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
+
 _TAKEN_NAMES = frozenset(
     {
         *dir(builtins),
@@ -250,7 +257,15 @@ class Tracer(DispatchMode):
             if result is not NotImplemented:
                 return result
         info = op_info._table.get(func) or op_info.lookup(func)
+        if args and isinstance(args[0], _NUMBERS) and _is_of_numbers_alone(func, args):
+            args = (self.number(args[0]), *args[1:])
         return _RUN[info.kind](self, info, args, kwargs)
+
+    def number(self, value: Any) -> TraceTensor:
+        """A 0-dim tensor of a number, of the type that torch gives a number without a tensor beside it."""
+        dtype = next(d for kind, d in _NUMBERS_DTYPE.items() if isinstance(value, kind))
+        with self:
+            return torch.scalar_tensor(value, dtype=dtype or torch.get_default_dtype())
 
     def results(self, info: OpInfo, args: tuple, kwargs: dict) -> Any:
         """Metadata of an op's results: TensorMeta, a tuple of TensorMeta or None, or the meta kernel's own result."""
@@ -492,6 +507,12 @@ class Tracer(DispatchMode):
     def run_composite(self, info: OpInfo, args: tuple, kwargs: dict) -> Any:
         with self:
             return info.func.decompose(*args, **kwargs)
+
+
+def _is_of_numbers_alone(func: Any, args: tuple) -> bool:
+    """True for a call such as torch.div(7, 2): an operator of tensors that got only numbers."""
+    first = func._schema.arguments[0].type
+    return str(first) == "Tensor" and not any(isinstance(a, torch.Tensor) for a in args)
 
 
 def _type_name(dtype: torch.dtype) -> str:
