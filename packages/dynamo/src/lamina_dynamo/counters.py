@@ -26,7 +26,9 @@ def bump(name: str, key: str | None = None, amount: int = 1) -> None:
         if key is None:
             _totals[name] += amount
         else:
-            _by_kind.setdefault(name, collections.Counter())[key] += amount
+            if name not in _by_kind:
+                _by_kind[name] = collections.Counter()
+            _by_kind[name][key] += amount
 
 
 def counters() -> dict[str, Any]:

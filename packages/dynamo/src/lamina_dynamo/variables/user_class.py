@@ -371,8 +371,6 @@ def type_call(
         return fold(tx, real, [a.realize() for a in args], {k: v.realize() for k, v in kwargs.items()})
     new = find_in_mro(tx, real, "__new__", cls)
     assert new is not None
-    if find_in_mro(tx, real, "__del__") is not None:
-        tx.graph_break("weak_reference", type=real.__name__, operation="__del__")  # eager makes it, and sees it die
     if new.vt is None and isinstance(new.real, types.BuiltinFunctionType):
         obj = new_object(tx, new.owner, cls, args, kwargs)
     else:

@@ -321,8 +321,8 @@ def _ldexp(args: tuple, kwargs: dict) -> TensorMeta:
     """A product with a power of two: the exponent's dtype counts as in a product, also where it has no dimensions."""
     a, b = args
     dtype = result_type((a, _pow((2.0, b), {})))
-    if dtype in COMPLEX:
-        raise NotImplementedError
+    if dtype in COMPLEX or b.dtype is BOOL or a.dtype in (torch.float16, torch.bfloat16, torch.float64):
+        raise NotImplementedError  # torch has a kernel of its own for some of these, from 2.13 on
     return pointwise([a, b], dtype, dtype)
 
 
