@@ -72,7 +72,7 @@ def stack(layers, monkeypatch):
         if stage == "prims":
             layers.prims.decompose = lambda gm, target: replace(gm, old, new)
         if stage == "inductor":
-            layers.inductor.compile_graph = lambda gm, ins, target=None, name="": (
+            layers.inductor.compile_graph = lambda gm, ins, target=None, name="", **_: (
                 gm if target == "reference" else replace(gm, old, new)).forward
 
     layers.plant = plant
