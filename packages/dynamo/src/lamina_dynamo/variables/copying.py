@@ -11,11 +11,12 @@ from typing import Any
 
 from .attributes import DELETED, find_in_type
 from .base import VariableTracker
-from .builtin import AddressVariable, handles
+from .builtin import handles
 from .constant import EnumConstant
 from .container import ListVariable, TupleVariable
 from .dicts import DefaultDictVariable, DictVariable
 from .function import is_none
+from .reflection import AddressVariable
 from .sets import FrozenSetVariable, SetVariable
 from .user_object import UserObjectVariable
 

@@ -931,9 +931,8 @@ def _bisect_function(insert: bool, right: bool) -> Any:
         *,
         key: VariableTracker | None = None,
     ) -> VariableTracker:
-        from .builtin import index_value
         from .function import is_none
-        from .operators import compare
+        from .operators import compare, index_value
 
         def key_of(item: VariableTracker) -> VariableTracker:
             return item if key is None or is_none(key) else key.call_function(tx, [item], {})

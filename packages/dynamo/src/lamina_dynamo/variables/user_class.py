@@ -753,7 +753,7 @@ def _type_repr(tx: Any, cls: VariableTracker) -> VariableTracker:
 
 
 def _type_instancecheck(tx: Any, cls: VariableTracker, obj: VariableTracker) -> VariableTracker:
-    from .builtin import plain_isinstance
+    from .reflection import plain_isinstance
 
     return tx.const(plain_isinstance(tx, obj, cls))
 
