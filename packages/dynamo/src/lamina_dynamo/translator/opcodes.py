@@ -18,12 +18,13 @@ from ..graph_break import GraphBreak, ObservedException
 from ..source import BuiltinSource, GlobalSource, ModuleSource, SelfDictSource
 from ..variables import operators
 from ..variables.base import VariableTracker
-from ..variables.container import ListVariable, SliceVariable, TupleVariable
+from ..variables.container import ListVariable, TupleVariable
 from ..variables.dicts import DictVariable
 from ..variables.exception import chain_context, make_exception
 from ..variables.function import CellVariable, NestedFunctionVariable
 from ..variables.lazy import has_finalizer
 from ..variables.sets import SetVariable
+from ..variables.slices import SliceVariable
 from ..variables.text import formatted, joined
 from . import polyfills
 from .base import FALSE, NONE, NULL, TRUE, Translator, constant

@@ -13,8 +13,9 @@ import torch
 
 from ..graph_break import GraphBreak, ObservedException
 from .base import VariableTracker
-from .container import ListVariable, NamedTupleVariable, TupleVariable
+from .container import ListVariable, TupleVariable
 from .dicts import DictVariable
+from .subclass_storage import NamedTupleVariable
 from .tensor import StructSequenceVariable, TensorVariable
 
 

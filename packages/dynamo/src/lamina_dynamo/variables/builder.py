@@ -34,6 +34,9 @@ _BY_PREDICATE: list[tuple[int, int, Callable[[Any], bool], WrapFunction]] = []
 #: Modules that add rows when they are imported.  Order does not matter: rows carry priorities.
 ROW_MODULES = (
     "container",
+    "slices",
+    "deques",
+    "subclass_storage",
     "dicts",
     "sets",
     "iterators",

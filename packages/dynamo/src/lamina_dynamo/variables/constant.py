@@ -207,7 +207,7 @@ def wrap_result(tx: Any, value: Any) -> VariableTracker:
     t = type(value)
     if t in CONSTANT_TYPES:
         return tx.const(value)
-    from . import container, dicts, sets
+    from . import container, dicts, sets, slices
 
     if t is tuple:
         return container.TupleVariable([wrap_result(tx, v) for v in value])
@@ -220,9 +220,9 @@ def wrap_result(tx: Any, value: Any) -> VariableTracker:
     if t is frozenset:
         return sets.FrozenSetVariable.from_items(tx, [wrap_result(tx, v) for v in value])
     if t is slice:
-        return container.SliceVariable([wrap_result(tx, v) for v in (value.start, value.stop, value.step)])
+        return slices.SliceVariable([wrap_result(tx, v) for v in (value.start, value.stop, value.step)])
     if t is range:
-        return container.RangeVariable(value)
+        return slices.RangeVariable(value)
     if isinstance(value, (type, types.BuiltinFunctionType, types.FunctionType, types.ModuleType)):
         return tx.wrap(value, None)
     return tx.wrap(value, None)

@@ -10,12 +10,14 @@ from .attributes import find_in_mro, find_in_type, lookup_special
 from .base import VariableTracker
 from .builtin import NEW_STORAGE, constructs
 from .constant import fold
-from .container import DequeVariable, ListVariable, RangeVariable, SliceVariable, TupleVariable, content
+from .container import ListVariable, TupleVariable, content
+from .deques import DequeVariable
 from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable, OrderedDictVariable
 from .function import BoundMethodVariable, CellVariable, PropertyVariable, WrappedDescriptorVariable, is_none
 from .operators import index_value
 from .reflection import is_callable
 from .sets import FrozenSetVariable, SetVariable
+from .slices import RangeVariable, SliceVariable
 from .user_class import ClassVariable
 
 

@@ -1,8 +1,7 @@
-"""Sequences: list, tuple, named tuples, range, slice, deque."""
+"""Sequences: list, tuple and torch.Size."""
 
 from __future__ import annotations
 
-import collections
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,21 +12,7 @@ from .attributes import find_in_mro
 from .base import ObservedException, VariableTracker
 from .builder import wrap_lazy, wraps_type
 from .operators import index_value, same_or_equal
-
-
-def slice_bounds(tx: Any, key: VariableTracker) -> slice:
-    """A real slice from a slice tracker, with `__index__` applied."""
-    parts: list[int | None] = []
-    for part in key.items:  # type: ignore[attr-defined]
-        part = part.realize()
-        if part.is_python_constant() and part.as_python_constant() is None:
-            parts.append(None)
-        else:
-            parts.append(index_value(tx, part, "slice indices must be integers or None or have an __index__ method"))
-    if parts[2] == 0:
-        tx.raise_exception(ValueError, "slice step cannot be zero")
-    return slice(*parts)
-
+from .slices import SliceVariable, slice_bounds
 
 _depth = 0
 
@@ -115,7 +100,7 @@ class SequenceVariable(VariableTracker):
 
     def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
         other = content(other)
-        if op in _COMPARISONS:
+        if op in COMPARISONS:
             if not isinstance(other, SequenceVariable) or other.family is not self.family:
                 return NotImplemented
             return compare_sequences(tx, op, self, other)
@@ -180,7 +165,7 @@ def content(vt: VariableTracker) -> VariableTracker:
     return vt if storage is None else storage
 
 
-_COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
+COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
 
 
 def compare_sequences(tx: Any, op: Callable[..., Any], a: SequenceVariable, b: SequenceVariable) -> VariableTracker:
@@ -270,10 +255,10 @@ def wrap_tuple(tx: Any, value: tuple[Any, ...], source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", tuple)
         tx.output.guard(source, "LENGTH", len(value))
-    return TupleVariable(_wrap_elements(tx, value, source), source)
+    return TupleVariable(wrap_elements(tx, value, source), source)
 
 
-def _wrap_elements(tx: Any, value: Any, source: Any, container: Any = None) -> list[VariableTracker]:
+def wrap_elements(tx: Any, value: Any, source: Any, container: Any = None) -> list[VariableTracker]:
     """Trackers of the elements; ``container``: the object that they are read from, if it is not ``value``."""
     if source is None:
         return [tx.wrap(v, None) for v in value]
@@ -314,7 +299,7 @@ def wrap_size(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", torch.Size)
         tx.output.guard(source, "LENGTH", len(value))
-    return SizeVariable(_wrap_elements(tx, value, source), source)
+    return SizeVariable(wrap_elements(tx, value, source), source)
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -479,6 +464,8 @@ class ListVariable(SequenceVariable):
     def method_sort(
         self, tx: Any, *, key: VariableTracker | None = None, reverse: VariableTracker | None = None
     ) -> VariableTracker:
+        from .ordering import sort_trackers
+
         items = list(self.items)
         self.mutate(tx)
         self.items.clear()
@@ -563,37 +550,6 @@ def set_list(target: list[Any], items: list[Any]) -> None:
     list.__setitem__(target, slice(None), items)
 
 
-class _SortKey:
-    """Lets real `sorted` order trackers by the traced `<`."""
-
-    __slots__ = ("key", "tx", "vt")
-
-    def __init__(self, tx: Any, vt: VariableTracker, key: VariableTracker):
-        self.tx = tx
-        self.vt = vt
-        self.key = key
-
-    def __lt__(self, other: _SortKey) -> bool:
-        from .operators import compare
-
-        return self.tx.truth(compare(self.tx, operator.lt, self.key, other.key))
-
-
-def sort_trackers(
-    tx: Any, items: list[VariableTracker], key: VariableTracker | None, reverse: VariableTracker | None
-) -> list[VariableTracker]:
-    """Stable sort; errors of the traced comparison pass through."""
-    from .function import is_none
-
-    if key is not None and is_none(key):
-        key = None
-    keys = [item if key is None else key.call_function(tx, [item], {}) for item in items]
-    backwards = reverse is not None and tx.truth(reverse)
-    wrapped = [_SortKey(tx, item, k) for item, k in zip(items, keys)]
-    wrapped.sort(reverse=backwards)
-    return [w.vt for w in wrapped]
-
-
 @wraps_type(list)
 def wrap_list(tx: Any, value: list[Any], source: Any) -> VariableTracker:
     if source is not None:
@@ -601,495 +557,7 @@ def wrap_list(tx: Any, value: list[Any], source: Any) -> VariableTracker:
         tx.output.guard(source, "LENGTH", len(value))
     vt = ListVariable([], source)
     tx.output.builder.remember(value, vt)
-    vt.items.extend(_wrap_elements(tx, value, source))
+    vt.items.extend(wrap_elements(tx, value, source))
     if source is not None:
         vt.original = tuple(vt.items)
     return vt
-
-
-# -- slice and range ---------------------------------------------------------------------------------------------------
-
-
-class SliceVariable(VariableTracker):
-    """A slice; `items` are start, stop, step."""
-
-    __slots__ = ("items",)
-
-    def __init__(self, *items: Any, source: Any = None):
-        super().__init__(source)
-        self.items = list(items[0]) if len(items) == 1 and isinstance(items[0], (list, tuple)) else list(items)
-        if len(self.items) == 2:
-            from .constant import ConstantVariable
-
-            self.items.append(ConstantVariable(None))
-
-    def python_type(self) -> type:
-        return slice
-
-    def is_python_constant(self) -> bool:
-        return all(i.realize().is_python_constant() for i in self.items)
-
-    def as_python_constant(self) -> Any:
-        return slice(*[i.as_python_constant() for i in self.items])
-
-    def as_proxy(self) -> Any:
-        return slice(*[i.as_proxy() for i in self.items])
-
-    def truth(self, tx: Any) -> bool:
-        return True
-
-    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
-        return self.items[("start", "stop", "step").index(name)] if name in ("start", "stop", "step") else None
-
-    def get_attr(self, tx: Any, name: str) -> VariableTracker:
-        return self.get_member(tx, name) or super().get_attr(tx, name)
-
-    def method_indices(self, tx: Any, length: VariableTracker) -> VariableTracker:
-        from .constant import wrap_result
-
-        return wrap_result(tx, slice_bounds(tx, self).indices(index_value(tx, length)))
-
-    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
-        other = other.realize()
-        if op in _COMPARISONS and isinstance(other, SliceVariable):
-            return compare_sequences(tx, op, TupleVariable(self.items), TupleVariable(other.items))
-        return NotImplemented
-
-    def hash_key(self, tx: Any) -> Any:
-        tx.raise_exception(TypeError, "unhashable type: 'slice'")
-
-    def children(self) -> Any:
-        return self.items
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(slice)
-        for item in self.items:
-            codegen(item)
-        codegen.call_function(len(self.items))
-
-
-@wraps_type(slice)
-def wrap_slice(tx: Any, value: slice, source: Any) -> VariableTracker:
-    if source is not None:
-        from ..source import AttrSource
-
-        tx.output.guard(source, "TYPE", slice)
-        return SliceVariable(
-            [tx.wrap(getattr(value, n), AttrSource(source, n)) for n in ("start", "stop", "step")], source=source
-        )
-    return SliceVariable([tx.wrap(v, None) for v in (value.start, value.stop, value.step)])
-
-
-class RangeVariable(VariableTracker):
-    """A range with known bounds (symbolic bounds are made concrete by the caller)."""
-
-    __slots__ = ("value",)
-    has_identity = False
-
-    def __init__(self, value: range, source: Any = None):
-        super().__init__(source)
-        self.value = value
-
-    def python_type(self) -> type:
-        return range
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def truth(self, tx: Any) -> bool:
-        return bool(self.value)
-
-    def length(self, tx: Any) -> VariableTracker:
-        return tx.const(len(self.value))
-
-    def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        key = key.realize()
-        if isinstance(key, SliceVariable):
-            return RangeVariable(self.value[slice_bounds(tx, key)])
-        i = index_value(tx, key, "range indices must be integers or slices, not {type}")
-        try:
-            return tx.const(self.value[i])
-        except IndexError as e:
-            tx.raise_exception(IndexError, str(e))
-
-    def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        item = item.realize()
-        if item.is_python_constant():
-            return tx.const(item.as_python_constant() in self.value)
-        return TupleVariable(self.unpack(tx)).contains(tx, item)
-
-    def iterate(self, tx: Any) -> VariableTracker:
-        from .iterators import RangeIterator
-
-        return RangeIterator(self.value)
-
-    def unpack(self, tx: Any) -> list[VariableTracker]:
-        if len(self.value) > 1 << 16:
-            tx.graph_break("fold_too_large", operation="range")
-        return [tx.const(i) for i in self.value]
-
-    def method_reversed(self, tx: Any) -> VariableTracker:
-        from .iterators import RangeIterator
-
-        return RangeIterator(self.value[::-1])
-
-    def method_index(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        from .constant import fold
-
-        return fold(tx, range.index, [self, item.realize()], {})
-
-    def method_count(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        from .constant import fold
-
-        return fold(tx, range.count, [self, item.realize()], {})
-
-    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
-        return tx.const(getattr(self.value, name)) if name in ("start", "stop", "step") else None
-
-    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
-        other = other.realize()
-        if op in (operator.eq, operator.ne) and isinstance(other, RangeVariable):
-            return tx.const(op(self.value, other.value))
-        return NotImplemented
-
-    def hash_key(self, tx: Any) -> Any:
-        from .keys import ConstantKey
-
-        return ConstantKey(self.value)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(range)
-        for part in (self.value.start, self.value.stop, self.value.step):
-            codegen.load_const(part)
-        codegen.call_function(3)
-
-
-@wraps_type(range)
-def wrap_range(tx: Any, value: range, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "CONSTANT", value)
-    return RangeVariable(value, source)
-
-
-# -- deque -------------------------------------------------------------------------------------------------------------
-
-
-class DequeVariable(ListVariable):
-    """A collections.deque."""
-
-    __slots__ = ("changes", "maxlen")
-    kind = collections.deque
-    family = collections.deque
-
-    def __init__(self, items: list[VariableTracker] | None = None, source: Any = None, maxlen: int | None = None):
-        super().__init__(items, source)
-        self.maxlen = maxlen
-        #: grows with every change of the elements' number or order, as the state that real iterators look at
-        self.changes = 0
-
-    def mutate(self, tx: Any) -> None:
-        self.changes += 1
-        super().mutate(tx)
-
-    def set_item(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
-        before = self.changes
-        super().set_item(tx, key, value)
-        self.changes = before
-
-    def is_python_constant(self) -> bool:
-        return False
-
-    def make(self, items: list[VariableTracker]) -> VariableTracker:
-        vt = DequeVariable(items, None, self.maxlen)
-        vt._trim_left()
-        return vt
-
-    def _trim_left(self) -> None:
-        if self.maxlen is not None:
-            while len(self.items) > self.maxlen:
-                del self.items[0]
-
-    def _trim_right(self) -> None:
-        if self.maxlen is not None:
-            while len(self.items) > self.maxlen:
-                del self.items[-1]
-
-    def position(self, tx: Any, key: VariableTracker, action: str = "") -> int:
-        i = index_value(tx, key, "sequence index must be integer, not '{type}'")
-        if i < 0:
-            i += len(self.items)
-        if not 0 <= i < len(self.items):
-            tx.raise_exception(IndexError, "deque index out of range")
-        return i
-
-    def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        if isinstance(key.realize(), SliceVariable):
-            tx.raise_exception(TypeError, "sequence index must be integer, not 'slice'")
-        return super().get_item(tx, key)
-
-    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
-        return tx.const(self.maxlen) if name == "maxlen" else None
-
-    def method_init(
-        self, tx: Any, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None
-    ) -> VariableTracker:
-        from .function import is_none
-
-        limit = None if maxlen is None or is_none(maxlen) else index_value(tx, maxlen)
-        if limit is not None and limit < 0:
-            tx.raise_exception(ValueError, "maxlen must be non-negative")
-        self.maxlen = limit
-        items = [] if iterable is None else iterable.unpack(tx)
-        self.mutate(tx)
-        self.items[:] = items
-        self._trim_left()
-        return tx.const(None)
-
-    def iterate(self, tx: Any) -> VariableTracker:
-        from .iterators import ListIterator
-
-        return ListIterator(self, changes=self.changes)
-
-    def method_append(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        super().method_append(tx, item)
-        self._trim_left()
-        return tx.const(None)
-
-    def method_appendleft(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        self.mutate(tx)
-        self.items.insert(0, item)
-        self._trim_right()
-        return tx.const(None)
-
-    def method_extend(self, tx: Any, iterable: VariableTracker) -> VariableTracker:
-        for item in iterable.unpack(tx):
-            self.method_append(tx, item)
-        return tx.const(None)
-
-    def method_extendleft(self, tx: Any, iterable: VariableTracker) -> VariableTracker:
-        for item in iterable.unpack(tx):
-            self.method_appendleft(tx, item)
-        return tx.const(None)
-
-    def method_popleft(self, tx: Any) -> VariableTracker:
-        if not self.items:
-            tx.raise_exception(IndexError, "pop from an empty deque")
-        self.mutate(tx)
-        return self.items.pop(0)
-
-    def method_pop(self, tx: Any) -> VariableTracker:  # type: ignore[override]
-        if not self.items:
-            tx.raise_exception(IndexError, "pop from an empty deque")
-        self.mutate(tx)
-        return self.items.pop()
-
-    def method_insert(self, tx: Any, index: VariableTracker, item: VariableTracker) -> VariableTracker:
-        if self.maxlen is not None and len(self.items) >= self.maxlen:
-            tx.raise_exception(IndexError, "deque already at its maximum size")
-        return super().method_insert(tx, index, item)
-
-    def method_rotate(self, tx: Any, n: VariableTracker | None = None) -> VariableTracker:
-        k = 1 if n is None else index_value(tx, n)
-        self.mutate(tx)
-        if self.items:
-            k %= len(self.items)
-            self.items[:] = self.items[-k:] + self.items[:-k] if k else self.items
-        return tx.const(None)
-
-    def method_remove(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        try:
-            return super().method_remove(tx, item)
-        except ObservedException as e:
-            if e.matches(ValueError) and not any(same_or_equal(tx, i, item) for i in self.items):
-                from .stdlib import repr_of
-
-                tx.raise_exception(ValueError, f"{repr_of(tx, item)} is not in deque")
-            raise
-
-    def method_copy(self, tx: Any) -> VariableTracker:
-        return self.make(list(self.items))
-
-    def inplace_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker) -> Any:
-        result = super().inplace_op(tx, op, other)
-        self._trim_left()
-        return result
-
-    def search(self, tx: Any, item: VariableTracker) -> Any:
-        """For each element whether it equals `item`; a comparison that changes the deque is an error."""
-        n = len(self.items)
-        for element in list(self.items):
-            yield same_or_equal(tx, element, item)
-            if len(self.items) != n:
-                tx.raise_exception(RuntimeError, "deque mutated during iteration")
-
-    def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        return tx.const(any(self.search(tx, item)))
-
-    def method_count(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        return tx.const(sum(self.search(tx, item)))
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(collections.deque)
-        codegen.load_const(())
-        codegen.load_const(self.maxlen)
-        codegen.call_function(2)
-        codegen.remember(self)
-        codegen.output.side_effects.pending_fill.append(self)
-
-    def replay_into(self, codegen: Any, target: VariableTracker) -> None:
-        if self.original is not None and self in codegen.replayed:
-            return
-        codegen.replayed.add(self)
-        original = self.original
-        if (
-            original is not None
-            and all(a is b for a, b in zip(self.items, original))
-            and len(self.items) >= len(original)
-        ):
-            if len(self.items) > len(original):
-                codegen.push_function(collections.deque.extend)
-                codegen(target)
-                for item in self.items[len(original) :]:
-                    codegen(item)
-                codegen.build("BUILD_LIST", len(self.items) - len(original))
-                codegen.call_function(2)
-                codegen.pop()
-            return
-        codegen.push_function(set_deque)
-        codegen(target)
-        for item in self.items:
-            codegen(item)
-        codegen.build("BUILD_LIST", len(self.items))
-        codegen.call_function(2)
-        codegen.pop()
-
-
-def set_deque(target: Any, items: list[Any]) -> None:
-    """Replaces the contents of a deque, for generated code."""
-    collections.deque.clear(target)
-    collections.deque.extend(target, items)
-
-
-@wraps_type(collections.deque)
-def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "TYPE", collections.deque)
-        tx.output.guard(source, "LENGTH", len(value))
-    vt = DequeVariable([], source, value.maxlen)
-    tx.output.builder.remember(value, vt)
-    vt.items.extend(_wrap_elements(tx, value, source))
-    if source is not None:
-        vt.original = tuple(vt.items)
-    return vt
-
-
-# -- subclasses --------------------------------------------------------------------------------------------------------
-
-
-def _list_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "LENGTH", list.__len__(value))
-    vt = ListVariable(_wrap_elements(tx, list.__iter__(value), source, value), source)
-    if source is not None:
-        vt.original = tuple(vt.items)
-    return vt
-
-
-def _tuple_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "LENGTH", tuple.__len__(value))
-    return TupleVariable(_wrap_elements(tx, tuple.__iter__(value), source, value), source)
-
-
-def _deque_storage(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "LENGTH", collections.deque.__len__(value))
-    items = _wrap_elements(tx, collections.deque.__iter__(value), source, value)
-    return DequeVariable(items, source, value.maxlen)
-
-
-def _scalar_storage(base: type) -> Any:
-    def make(tx: Any, value: Any, source: Any) -> VariableTracker:
-        from .constant import ConstantVariable
-
-        plain = base.__new__(base, value) if base is not str else str.__str__(value)
-        if base is int:
-            plain = int.__int__(value)
-        elif base is float:
-            plain = float.__float__(value)
-        elif base is bytes:
-            plain = bytes(memoryview(value))
-        if source is not None:
-            from ..source import PythonSource
-
-            tx.output.guard(PythonSource(source, _plain_value, base), "CONSTANT", plain)
-        return ConstantVariable(plain)
-
-    return make
-
-
-def _plain_value(value: Any, base: type) -> Any:
-    """The builtin value inside an instance of a str/int/float/bytes subclass."""
-    if base is str:
-        return str.__str__(value)
-    if base is int:
-        return int.__int__(value)
-    if base is float:
-        return float.__float__(value)
-    return bytes(memoryview(value))
-
-
-def register_storages() -> None:
-    from .user_object import STORAGE_WRAPPERS
-
-    STORAGE_WRAPPERS[list] = _list_storage
-    STORAGE_WRAPPERS[tuple] = _tuple_storage
-    STORAGE_WRAPPERS[collections.deque] = _deque_storage
-    for base in (str, int, float, bytes):
-        STORAGE_WRAPPERS[base] = _scalar_storage(base)
-
-
-register_storages()
-
-
-class TupleGetterVariable(VariableTracker):
-    """The descriptor behind a named tuple's field."""
-
-    __slots__ = ("index", "value")
-    has_identity = False
-
-    def __init__(self, value: Any, source: Any = None):
-        super().__init__(source)
-        self.value = value
-        self.index = value.__reduce__()[1][0]
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: Any) -> VariableTracker:
-        if obj is None:
-            return self
-        return content(obj).items[self.index]  # type: ignore[attr-defined]
-
-
-@wraps_type(type(collections.namedtuple("_Example", "field").field))  # type: ignore[misc]
-def wrap_tuple_getter(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "ID", value)
-    return TupleGetterVariable(value, source)
-
-
-def NamedTupleVariable(items: list[VariableTracker], cls: type, source: Any = None) -> VariableTracker:
-    """A new instance of a named tuple class (or another tuple subclass) with these fields."""
-    from .user_object import UserObjectVariable
-
-    return UserObjectVariable(None, source, cls, TupleVariable(items))

@@ -10,9 +10,10 @@ from .attributes import find_in_mro
 from .base import ObservedException, VariableTracker
 from .builtin import CONSTRUCTORS, handles
 from .constant import fold
-from .container import ListVariable, sort_trackers
+from .container import ListVariable
 from .function import is_none
 from .operators import binary, compare
+from .ordering import sort_trackers
 
 
 @handles(iter)

@@ -14,9 +14,10 @@ import torch
 from .attributes import bind, find_in_mro, find_in_type, lookup_special
 from .base import ObservedException, VariableTracker, break_graph
 from .builtin import HANDLERS, handles
-from .container import ListVariable, TupleVariable, content, sort_trackers
+from .container import ListVariable, TupleVariable, content
 from .dicts import DictVariable
 from .operators import index_value, is_not_implemented, is_same
+from .ordering import sort_trackers
 from .user_class import ClassVariable
 
 

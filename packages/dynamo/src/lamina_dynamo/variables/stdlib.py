@@ -24,9 +24,11 @@ from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .builtin import FOLDABLE, HANDLERS, handles
 from .constant import EnumConstant, fold, wrap_result
-from .container import DequeVariable, ListVariable, SliceVariable, TupleVariable, content
+from .container import ListVariable, TupleVariable, content
+from .deques import DequeVariable
 from .dicts import DefaultDictVariable, DictVariable, DictViewVariable, MappingProxyVariable, OrderedDictVariable
 from .sets import FrozenSetVariable, SetVariable
+from .slices import SliceVariable
 from .text import TextVariable
 from .user_object import UserObjectVariable
 
@@ -891,15 +893,15 @@ def _plus_one(tx: Any, vt: VariableTracker) -> VariableTracker:
 
 def _heap_function(fn: Any) -> Any:
     def handler(tx: Any, heap: VariableTracker, *args: VariableTracker) -> VariableTracker:
-        from .container import _SortKey
+        from .ordering import SortKey
 
         storage = content(heap)
         if not isinstance(storage, ListVariable):
             tx.raise_exception(TypeError, f"heap argument must be a list, not {heap.realize().python_type().__name__}")
-        keys = [_SortKey(tx, item, item) for item in storage.items]
+        keys = [SortKey(tx, item, item) for item in storage.items]
         storage.mutate(tx)
         try:
-            result = _checked(tx, lambda: fn(keys, *[_SortKey(tx, a, a) for a in args]))
+            result = _checked(tx, lambda: fn(keys, *[SortKey(tx, a, a) for a in args]))
         finally:
             storage.items[:] = [k.vt for k in keys]
         return tx.const(None) if result is None else result.vt

@@ -15,8 +15,9 @@ from .attributes import raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .constant import ConstantVariable
-from .container import ListVariable, SizeVariable, SliceVariable, TupleVariable
+from .container import ListVariable, SizeVariable, TupleVariable
 from .keys import IdentityKey
+from .slices import SliceVariable
 from .tensor_bounds import fill_between_tensors
 
 
@@ -304,7 +305,7 @@ def make_sequence(kind: type, items: list[VariableTracker]) -> VariableTracker:
     if kind is tuple:
         return TupleVariable(items)
     if hasattr(kind, "_fields"):
-        from .container import NamedTupleVariable
+        from .subclass_storage import NamedTupleVariable
 
         return NamedTupleVariable(items, kind)
     if issubclass(kind, tuple):

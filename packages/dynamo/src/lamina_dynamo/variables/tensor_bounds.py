@@ -13,7 +13,8 @@ import torch
 from ..fake import known_scalar
 from .base import VariableTracker
 from .constant import ConstantVariable
-from .container import SliceVariable, TupleVariable
+from .container import TupleVariable
+from .slices import SliceVariable
 
 _RANK = {bool: 0, int: 1, float: 2}
 
