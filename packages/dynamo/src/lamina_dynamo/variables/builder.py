@@ -38,6 +38,8 @@ ROW_MODULES = (
     "deques",
     "subclass_storage",
     "dicts",
+    "dict_kinds",
+    "dict_views",
     "sets",
     "iterators",
     "upcoming",

@@ -12,7 +12,9 @@ from .builtin import NEW_STORAGE, constructs
 from .constant import fold
 from .container import ListVariable, TupleVariable, content
 from .deques import DequeVariable
-from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable, OrderedDictVariable
+from .dict_kinds import DefaultDictVariable, OrderedDictVariable
+from .dict_views import MappingProxyVariable
+from .dicts import DictVariable
 from .function import BoundMethodVariable, CellVariable, PropertyVariable, WrappedDescriptorVariable, is_none
 from .operators import index_value
 from .reflection import is_callable

@@ -14,7 +14,8 @@ from .base import VariableTracker
 from .builtin import handles
 from .constant import EnumConstant
 from .container import ListVariable, TupleVariable
-from .dicts import DefaultDictVariable, DictVariable
+from .dict_kinds import DefaultDictVariable
+from .dicts import DictVariable
 from .function import is_none
 from .reflection import AddressVariable
 from .sets import FrozenSetVariable, SetVariable

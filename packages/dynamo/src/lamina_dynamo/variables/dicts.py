@@ -1,4 +1,4 @@
-"""Mappings: dict, OrderedDict, defaultdict, mapping proxies, instance dicts and dict views."""
+"""Dicts: what holds for each of them, and how changes to them are replayed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from .attributes import DELETED
 from .base import ObservedException, VariableTracker
 from .builder import wrap_lazy, wraps_type
-from .container import ListVariable, TupleVariable, all_constant, content
+from .container import TupleVariable, all_constant, content
 from .keys import push_traced_keys, stored_key
 from .operators import same_or_equal
 
@@ -203,12 +202,16 @@ class DictVariable(VariableTracker):
         return [k for k, _ in self.pairs(tx)]
 
     def iterate(self, tx: Any) -> VariableTracker:
+        from .dict_views import DictViewVariable
+
         return DictViewVariable(self, "keys").iterate(tx)
 
     def hash_key(self, tx: Any) -> Any:
         tx.raise_exception(TypeError, f"unhashable type: '{self.python_type().__name__}'")
 
     def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
+        from .dict_views import MappingProxyVariable
+
         other = content(other)
         if isinstance(other, MappingProxyVariable):
             other = other.mapping
@@ -293,15 +296,23 @@ class DictVariable(VariableTracker):
         return fresh
 
     def method_keys(self, tx: Any) -> VariableTracker:
+        from .dict_views import DictViewVariable
+
         return DictViewVariable(self, "keys")
 
     def method_values(self, tx: Any) -> VariableTracker:
+        from .dict_views import DictViewVariable
+
         return DictViewVariable(self, "values")
 
     def method_items(self, tx: Any) -> VariableTracker:
+        from .dict_views import DictViewVariable
+
         return DictViewVariable(self, "items")
 
     def method_reversed(self, tx: Any) -> VariableTracker:
+        from .dict_views import DictViewVariable
+
         return DictViewVariable(self, "keys").method_reversed(tx)
 
     def store(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
@@ -443,6 +454,9 @@ def raise_key_error(tx: Any, key: VariableTracker) -> Any:
 
 def pairs_of(tx: Any, source: VariableTracker) -> list[Pair]:
     """What `dict(source)` would read: a mapping's items, or an iterable of pairs."""
+
+    from .dict_views import MappingProxyVariable
+
     source = source.realize()
     inner = content(source)
     if isinstance(inner, MappingProxyVariable):
@@ -478,403 +492,6 @@ def _uses_dict_iteration(tx: Any, vt: VariableTracker) -> bool:
     return found is not None and found.owner in (dict, collections.OrderedDict)
 
 
-class OrderedDictVariable(DictVariable):
-    """A collections.OrderedDict (the C type)."""
-
-    __slots__ = ()
-    kind = collections.OrderedDict
-
-    def is_python_constant(self) -> bool:
-        return False
-
-    def store(self, tx: Any, key: VariableTracker, value: VariableTracker) -> None:
-        if self.owner is not None:
-            self.owner.set_item(tx, key, value)
-        else:
-            self.put(tx, key, value)
-
-    def equals(self, tx: Any, other: DictVariable) -> bool:
-        if not super().equals(tx, other):
-            return False
-        if isinstance(other, OrderedDictVariable):
-            return all(same_or_equal(tx, a, b) for (a, _), (b, _) in zip(self.pairs(tx), other.pairs(tx)))
-        return True
-
-    def method_copy(self, tx: Any) -> DictVariable:
-        fresh = OrderedDictVariable()
-        for k, v in self.pairs(tx):
-            fresh.insert(k.realize().hash_key(tx), k, v)
-        return fresh
-
-    def method_move_to_end(self, tx: Any, key: VariableTracker, last: VariableTracker | None = None) -> VariableTracker:
-        self.guard_all_keys(tx)
-        stand_in = key.realize().hash_key(tx)
-        if stand_in not in self.entries:
-            raise_key_error(tx, key)
-        self.mutate(tx)
-        entry = self.entries.pop(stand_in)
-        if last is None or tx.truth(last):
-            self.entries[stand_in] = entry
-        else:
-            rest = list(self.entries.items())
-            self.entries.clear()
-            self.entries[stand_in] = entry
-            self.entries.update(rest)
-        self.version += 1
-        return tx.const(None)
-
-    def method_popitem(self, tx: Any, last: VariableTracker | None = None) -> VariableTracker:  # type: ignore[override]
-        pairs = self.pairs(tx)
-        if not pairs:
-            tx.raise_exception(KeyError, "dictionary is empty")
-        key, value = pairs[-1 if last is None or tx.truth(last) else 0]
-        self.remove(tx, key)
-        return TupleVariable([key, value])
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(collections.OrderedDict)
-        codegen.call_function(0)
-        codegen.remember(self)
-        codegen.output.side_effects.pending_fill.append(self)
-
-    def replay_function(self) -> Callable[[Any, Any], None]:
-        return set_ordered_dict
-
-    @property
-    def change_function(self) -> Callable[[Any, Any, Any], None]:
-        return change_ordered_dict
-
-
-class DefaultDictVariable(DictVariable):
-    """A collections.defaultdict."""
-
-    __slots__ = ("default_factory",)
-    kind = collections.defaultdict
-
-    def __init__(self, items: Any = None, source: Any = None, real: Any = None, factory: Any = None):
-        super().__init__(items, source, real)
-        self.default_factory: VariableTracker | None = factory
-
-    def is_python_constant(self) -> bool:
-        return False
-
-    def missing(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        if self.owner is not None:
-            from .attributes import find_in_type, lookup_special
-
-            found = find_in_type(tx, self.owner, "__missing__")
-            if found is not None and found.owner is not collections.defaultdict:
-                return lookup_special(tx, self.owner, "__missing__").call_function(tx, [key], {})  # type: ignore[union-attr]
-        return self.method_missing(tx, key)
-
-    def method_missing(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        from .function import is_none
-
-        if self.default_factory is None or is_none(self.default_factory):
-            raise_key_error(tx, key)
-        value = self.default_factory.call_function(tx, [], {})
-        target = self if self.owner is None else self.owner
-        target.set_item(tx, key, value)
-        return value
-
-    def method_init(self, tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        self.default_factory = args[0] if args else None
-        self.mutate(tx)
-        return self.method_update(tx, *args[1:], **kwargs)
-
-    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
-        if name == "default_factory":
-            return self.default_factory or tx.const(None)
-        return None
-
-    def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
-        if name != "default_factory":
-            return False
-        self.mutate(tx)
-        self.default_factory = value
-        return True
-
-    def method_copy(self, tx: Any) -> DictVariable:
-        fresh = DefaultDictVariable(factory=self.default_factory)
-        for k, v in self.pairs(tx):
-            fresh.insert(k.realize().hash_key(tx), k, v)
-        return fresh
-
-    def children(self) -> Any:
-        yield from super().children()
-        if self.default_factory is not None:
-            yield self.default_factory
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(collections.defaultdict)
-        codegen.call_function(0)
-        codegen.remember(self)
-        codegen.output.side_effects.pending_fill.append(self)
-
-    def replay_into(self, codegen: Any, target: VariableTracker) -> None:
-        super().replay_into(codegen, target)
-        if self.default_factory is not None:
-            codegen.push_function(set_default_factory)
-            codegen(target)
-            codegen(self.default_factory)
-            codegen.call_function(2)
-            codegen.pop()
-
-
-def set_default_factory(target: Any, factory: Any) -> None:
-    """Sets `default_factory`, for generated code."""
-    target.default_factory = factory
-
-
-class InstanceDictVariable(DictVariable):
-    """`obj.__dict__`: reads and writes go to the object's attributes."""
-
-    __slots__ = ("obj",)
-
-    def __init__(self, obj: Any):
-        super().__init__()
-        self.obj = obj
-
-    def same_object(self, tx: Any, other: VariableTracker) -> bool | None:
-        return isinstance(other, InstanceDictVariable) and other.obj is self.obj
-
-    def is_python_constant(self) -> bool:
-        return False
-
-    def find(self, tx: Any, key_vt: VariableTracker) -> VariableTracker | None:
-        key = key_vt.realize()
-        if not key.is_python_constant() or not isinstance(key.as_python_constant(), str):
-            key.hash_key(tx)
-            return None
-        return self.obj.instance_attr(tx, key.as_python_constant(), True)
-
-    def put(self, tx: Any, key_vt: VariableTracker, value: VariableTracker) -> None:
-        key = key_vt.realize()
-        if not key.is_python_constant() or not isinstance(key.as_python_constant(), str):
-            tx.graph_break("unknown_attribute", type="instance dict", attribute="a key that is no string")
-        self.obj.store_attr(tx, key.as_python_constant(), value)
-        self.version += 1
-
-    def remove(self, tx: Any, key_vt: VariableTracker) -> VariableTracker | None:
-        value = self.find(tx, key_vt)
-        if value is not None:
-            self.obj.store_attr(tx, key_vt.realize().as_python_constant(), DELETED)
-            self.version += 1
-        return value
-
-    def pairs(self, tx: Any) -> list[Pair]:
-        return [(tx.const(n), self.obj.instance_attr(tx, n, True)) for n in self.obj.attr_names(tx)]
-
-    def count(self, tx: Any) -> int:
-        return len(self.obj.attr_names(tx))
-
-    def method_clear(self, tx: Any) -> VariableTracker:
-        for name in list(self.obj.attr_names(tx)):
-            self.obj.store_attr(tx, name, DELETED)
-        return tx.const(None)
-
-    def children(self) -> Any:
-        return (self.obj,)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(read_instance_dict)
-        codegen(self.obj)
-        codegen.call_function(1)
-
-
-def read_instance_dict(obj: Any) -> Any:
-    """`obj.__dict__`, for generated code."""
-    return object.__getattribute__(obj, "__dict__")
-
-
-class MappingProxyVariable(VariableTracker):
-    """types.MappingProxyType over a mapping."""
-
-    __slots__ = ("mapping",)
-
-    def __init__(self, mapping: VariableTracker, source: Any = None):
-        super().__init__(source)
-        self.mapping = mapping
-
-    def python_type(self) -> type:
-        return types.MappingProxyType
-
-    def pairs(self, tx: Any) -> list[Pair]:
-        return pairs_of(tx, self.mapping)
-
-    def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        return self.mapping.get_item(tx, key)
-
-    def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        return self.mapping.contains(tx, item)
-
-    def length(self, tx: Any) -> VariableTracker:
-        return self.mapping.length(tx)
-
-    def truth(self, tx: Any) -> bool | None:
-        return self.mapping.truth(tx)
-
-    def iterate(self, tx: Any) -> VariableTracker:
-        return self.mapping.iterate(tx)
-
-    def unpack(self, tx: Any) -> list[VariableTracker]:
-        return self.mapping.unpack(tx)
-
-    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
-        return self.mapping.binary_op(tx, op, other, reflected)
-
-    def call_builtin_method(
-        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
-    ) -> VariableTracker:
-        if name in ("get", "keys", "values", "items", "copy", "__reversed__"):
-            return self.mapping.call_method(tx, name, args, kwargs)
-        return super().call_builtin_method(tx, name, args, kwargs)
-
-    def children(self) -> Any:
-        return (self.mapping,)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.push_function(types.MappingProxyType)
-        codegen(self.mapping)
-        codegen.call_function(1)
-
-
-@wraps_type(types.MappingProxyType)
-def wrap_mapping_proxy(tx: Any, value: Any, source: Any) -> VariableTracker:
-    from .constant import is_constant_value
-
-    # the mapping behind a proxy is not reachable: its contents are read through the proxy
-    inner = DictVariable(None, source, value)  # type: ignore[arg-type]
-    inner.whole_guarded = source is None
-    if source is not None:
-        keys = list(value)
-        if not all(is_constant_value(k) for k in keys):
-            tx.graph_break("unknown_object", type="a mapping proxy whose keys are no constants")
-
-        def has_same_keys(proxy: Any) -> bool:
-            return len(proxy) == len(keys) and all(a is b or a == b for a, b in zip(proxy, keys))
-
-        tx.output.guard(source, "TYPE", types.MappingProxyType)
-        tx.output.guard(source, "PYTHON", has_same_keys)
-        inner.whole_guarded = True
-    vt = MappingProxyVariable(inner, source)
-    tx.output.builder.remember(value, vt)
-    _fill_entries(tx, inner, dict(value), source)
-    return vt
-
-
-# -- views -------------------------------------------------------------------------------------------------------------
-
-_VIEW_TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
-_ORDERED_VIEW_TYPES = {
-    "keys": type(collections.OrderedDict().keys()),
-    "values": type(collections.OrderedDict().values()),
-    "items": type(collections.OrderedDict().items()),
-}
-
-
-class DictViewVariable(VariableTracker):
-    """`d.keys()`, `d.values()`, `d.items()`: live views."""
-
-    __slots__ = ("mapping", "which")
-
-    def __init__(self, mapping: DictVariable, which: str, source: Any = None):
-        super().__init__(source)
-        self.mapping = mapping
-        self.which = which
-
-    def python_type(self) -> type:
-        table = _ORDERED_VIEW_TYPES if isinstance(self.mapping, OrderedDictVariable) else _VIEW_TYPES
-        return table[self.which]
-
-    def element(self, pair: Pair) -> VariableTracker:
-        if self.which == "keys":
-            return pair[0]
-        return pair[1] if self.which == "values" else TupleVariable(list(pair))
-
-    def unpack(self, tx: Any) -> list[VariableTracker]:
-        return [self.element(p) for p in self.mapping.pairs(tx)]
-
-    def iterate(self, tx: Any) -> VariableTracker:
-        from lamina_dynamo.variables.iterators import DictIterator
-
-        return DictIterator(tx, self)
-
-    def length(self, tx: Any) -> VariableTracker:
-        return self.mapping.length(tx)
-
-    def truth(self, tx: Any) -> bool | None:
-        return self.mapping.truth(tx)
-
-    def contains(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        if self.which == "keys":
-            return self.mapping.contains(tx, item)
-        if self.which == "items":
-            inner = content(item)
-            if not isinstance(inner, TupleVariable) or len(inner.items) != 2:
-                return tx.const(False)
-            value = self.mapping.find(tx, inner.items[0])
-            return tx.const(value is not None and same_or_equal(tx, value, inner.items[1]))
-        return ListVariable(self.unpack(tx)).contains(tx, item)
-
-    def as_set(self, tx: Any) -> VariableTracker:
-        from .sets import SetVariable
-
-        return SetVariable.from_items(tx, self.unpack(tx))
-
-    def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
-        from .sets import SetBase, SetVariable
-
-        if self.which == "values":
-            return NotImplemented
-        other = content(other)
-        if op in (operator.and_, operator.or_, operator.xor, operator.sub):
-            theirs: VariableTracker = SetVariable.from_items(tx, other.unpack(tx))
-            return self.as_set(tx).binary_op(tx, op, theirs, reflected)
-        if isinstance(other, DictViewVariable):
-            other = other.as_set(tx)
-        if isinstance(other, SetBase):
-            return self.as_set(tx).binary_op(tx, op, other, reflected)
-        return NotImplemented
-
-    def method_isdisjoint(self, tx: Any, other: VariableTracker) -> VariableTracker:
-        return self.as_set(tx).call_builtin_method(tx, "isdisjoint", [other], {})
-
-    def method_reversed(self, tx: Any) -> VariableTracker:
-        from .iterators import ListIterator
-
-        return ListIterator(ListVariable(list(reversed(self.unpack(tx)))))
-
-    def get_member(self, tx: Any, name: str) -> VariableTracker | None:
-        return MappingProxyVariable(self.mapping) if name == "mapping" else None
-
-    def hash_key(self, tx: Any) -> Any:
-        if self.which == "values":
-            return super().hash_key(tx)
-        tx.raise_exception(TypeError, f"unhashable type: '{self.python_type().__name__}'")
-
-    def children(self) -> Any:
-        return (self.mapping if self.mapping.owner is None else self.mapping.owner,)
-
-    def reconstruct(self, codegen: Any) -> None:
-        base = collections.OrderedDict if isinstance(self.mapping, OrderedDictVariable) else dict
-        codegen.push_function(getattr(base, self.which))
-        codegen(self.mapping if self.mapping.owner is None else self.mapping.owner)
-        codegen.call_function(1)
-
-
-@wraps_type(*_VIEW_TYPES.values(), *_ORDERED_VIEW_TYPES.values())
-def wrap_view(tx: Any, value: Any, source: Any) -> VariableTracker:
-    which = next(k for t in (_VIEW_TYPES, _ORDERED_VIEW_TYPES) for k, v in t.items() if v is type(value))
-    if source is not None:
-        tx.output.guard(source, "TYPE", type(value))
-    from ..source import AttrSource
-
-    proxy = value.mapping
-    inner = tx.wrap(proxy, None if source is None else AttrSource(source, "mapping"))
-    return DictViewVariable(inner.mapping, which, source)
-
-
 # -- from outside ------------------------------------------------------------------------------------------------------
 
 
@@ -893,7 +510,7 @@ def items_in_order(value: dict[Any, Any]) -> Any:
     return collections.OrderedDict.items(value) if isinstance(value, collections.OrderedDict) else dict.items(value)
 
 
-def _fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any) -> None:
+def fill_entries(tx: Any, vt: DictVariable, value: dict[Any, Any], source: Any) -> None:
     from lamina_dynamo.source import DictKeySource, DictValueSource, item_source
     from lamina_dynamo.variables.constant import is_constant_value
 
@@ -927,55 +544,5 @@ def wrap_dict(tx: Any, value: Any, source: Any) -> VariableTracker:
         tx.output.guard(source, "TYPE", type(value))
     vt = DictVariable(None, source, value)
     tx.output.builder.remember(value, vt)
-    _fill_entries(tx, vt, value, source)
+    fill_entries(tx, vt, value, source)
     return vt
-
-
-@wraps_type(collections.OrderedDict)
-def wrap_ordered_dict(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if source is not None:
-        tx.output.guard(source, "TYPE", type(value))
-    vt = OrderedDictVariable(None, source, value)
-    tx.output.builder.remember(value, vt)
-    _fill_entries(tx, vt, value, source)
-    return vt
-
-
-@wraps_type(collections.defaultdict)
-def wrap_default_dict(tx: Any, value: Any, source: Any) -> VariableTracker:
-    from ..source import AttrSource
-
-    if source is not None:
-        tx.output.guard(source, "TYPE", type(value))
-    vt = DefaultDictVariable(None, source, value)
-    tx.output.builder.remember(value, vt)
-    vt.default_factory = wrap_lazy(
-        tx, value.default_factory, None if source is None else AttrSource(source, "default_factory")
-    )
-    _fill_entries(tx, vt, value, source)
-    return vt
-
-
-def _storage(cls: type[DictVariable]) -> Any:
-    def make(tx: Any, value: Any, source: Any) -> VariableTracker:
-        vt = cls(None, source, value)
-        if cls is DefaultDictVariable:
-            from ..source import AttrSource
-
-            factory_source = None if source is None else AttrSource(source, "default_factory")
-            vt.default_factory = wrap_lazy(tx, value.default_factory, factory_source)  # type: ignore[attr-defined]
-        _fill_entries(tx, vt, value, source)
-        return vt
-
-    return make
-
-
-def register_storages() -> None:
-    from .user_object import STORAGE_WRAPPERS
-
-    STORAGE_WRAPPERS[dict] = _storage(DictVariable)
-    STORAGE_WRAPPERS[collections.OrderedDict] = _storage(OrderedDictVariable)
-    STORAGE_WRAPPERS[collections.defaultdict] = _storage(DefaultDictVariable)
-
-
-register_storages()

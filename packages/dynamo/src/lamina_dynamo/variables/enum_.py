@@ -97,7 +97,8 @@ class EnumClassVariable(ClassVariable):
         if name in members:
             return tx.wrap(members[name], None)
         if name == "__members__":
-            from .dicts import DictVariable, MappingProxyVariable
+            from .dict_views import MappingProxyVariable
+            from .dicts import DictVariable
 
             return MappingProxyVariable(
                 DictVariable.from_pairs(tx, [(tx.const(k), tx.wrap(v, None)) for k, v in members.items()])

@@ -346,7 +346,7 @@ class UserFunctionVariable(FunctionVariable):
         return None
 
     def instance_dict(self, tx: Any) -> VariableTracker:
-        from .dicts import InstanceDictVariable
+        from .instance_dict import InstanceDictVariable
 
         return InstanceDictVariable(self)
 
@@ -443,7 +443,7 @@ class NestedFunctionVariable(FunctionVariable):
         return bind_arguments(tx, self.code, self.qualname(), list(self.default_vts), self.kwdefault_vts, args, kwargs)
 
     def instance_dict(self, tx: Any) -> VariableTracker:
-        from .dicts import InstanceDictVariable
+        from .instance_dict import InstanceDictVariable
 
         return InstanceDictVariable(self)
 

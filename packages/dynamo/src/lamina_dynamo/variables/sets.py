@@ -79,7 +79,7 @@ class SetBase(VariableTracker):
         return type(self)(entries)
 
     def binary_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker, reflected: bool = False) -> Any:
-        from .dicts import DictViewVariable
+        from .dict_views import DictViewVariable
 
         other = content(other)
         if isinstance(other, DictViewVariable) and other.which != "values":
@@ -283,7 +283,7 @@ class SetVariable(SetBase):
         return self._become(tx, self.method_symmetric_difference(tx, other))
 
     def inplace_op(self, tx: Any, op: Callable[..., Any], other: VariableTracker) -> Any:
-        from .dicts import DictViewVariable
+        from .dict_views import DictViewVariable
 
         plain = {
             operator.ior: operator.or_,

@@ -26,7 +26,9 @@ from .builtin import FOLDABLE, HANDLERS, handles
 from .constant import EnumConstant, fold, wrap_result
 from .container import ListVariable, TupleVariable, content
 from .deques import DequeVariable
-from .dicts import DefaultDictVariable, DictVariable, DictViewVariable, MappingProxyVariable, OrderedDictVariable
+from .dict_kinds import DefaultDictVariable, OrderedDictVariable
+from .dict_views import DictViewVariable, MappingProxyVariable
+from .dicts import DictVariable
 from .sets import FrozenSetVariable, SetVariable
 from .slices import SliceVariable
 from .text import TextVariable

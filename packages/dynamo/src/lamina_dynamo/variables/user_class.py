@@ -171,7 +171,7 @@ class ClassVariable(VariableTracker):
             value = getattr(self.value, name)
             return tx.const(value) if isinstance(value, (str, type(None))) else None
         if name == "__dict__":
-            from .dicts import MappingProxyVariable
+            from .dict_views import MappingProxyVariable
 
             return MappingProxyVariable(self.namespace_dict(tx))
         if name in ("__flags__", "__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__"):

@@ -174,7 +174,7 @@ class UserObjectVariable(VariableTracker):
         return names
 
     def instance_dict(self, tx: Any) -> VariableTracker:
-        from .dicts import InstanceDictVariable
+        from .instance_dict import InstanceDictVariable
 
         if not self.has_instance_dict():
             from .attributes import raise_attribute_error
