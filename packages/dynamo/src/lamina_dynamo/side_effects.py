@@ -151,7 +151,7 @@ class SideEffects:
             cg.pop()
 
     def _replay_one(self, cg: Any, vt: Any) -> None:
-        from .variables.function import CellVariable, clear_cell, set_cell
+        from .variables.cells import CellVariable, clear_cell, set_cell
 
         if isinstance(vt, CellVariable):
             cg.push_function(clear_cell if vt.is_empty else set_cell)

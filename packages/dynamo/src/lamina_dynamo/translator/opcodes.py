@@ -18,10 +18,13 @@ from ..graph_break import GraphBreak, ObservedException
 from ..source import BuiltinSource, GlobalSource, ModuleSource, SelfDictSource
 from ..variables import operators
 from ..variables.base import VariableTracker
+from ..variables.cells import CellVariable
+from ..variables.code_object import CodeVariable
+from ..variables.constant import is_none
 from ..variables.container import ListVariable, TupleVariable
 from ..variables.dicts import DictVariable
 from ..variables.exception import chain_context, make_exception
-from ..variables.function import CellVariable, NestedFunctionVariable
+from ..variables.function import NestedFunctionVariable
 from ..variables.lazy import has_finalizer
 from ..variables.sets import SetVariable
 from ..variables.slices import SliceVariable
@@ -617,15 +620,12 @@ class Opcodes(Calls, Translator):
         if self.truth(self.stack.pop()):
             self.ip = inst.target.index
 
-    def _is_none(self, vt: VariableTracker) -> bool:
-        return operators.is_same(self, vt, NONE)
-
     def POP_JUMP_IF_NONE(self, inst: Instruction) -> Any:
-        if self._is_none(self.stack.pop()):
+        if operators.is_same(self, self.stack.pop(), NONE):
             self.ip = inst.target.index
 
     def POP_JUMP_IF_NOT_NONE(self, inst: Instruction) -> Any:
-        if not self._is_none(self.stack.pop()):
+        if not operators.is_same(self, self.stack.pop(), NONE):
             self.ip = inst.target.index
 
     POP_JUMP_FORWARD_IF_FALSE = POP_JUMP_BACKWARD_IF_FALSE = POP_JUMP_IF_FALSE
@@ -953,7 +953,7 @@ class Opcodes(Calls, Translator):
         result = self.inline_real(polyfills.match_keys, subject, keys)
         self.stack.append(result)
         if not v.PY311:
-            self.stack.append(constant(not _is_none(result)))
+            self.stack.append(constant(not is_none(result)))
 
     def MATCH_CLASS(self, inst: Instruction) -> Any:
         names = self.stack.pop()
@@ -962,7 +962,7 @@ class Opcodes(Calls, Translator):
         if v.PY311:
             self.stack.append(result)
         else:
-            found = not _is_none(result)
+            found = not is_none(result)
             self.stack += (result if found else subject, constant(found))
 
     # -- intrinsics of 3.12+ -----------------------------------------------------------------------------------------
@@ -983,33 +983,6 @@ class Opcodes(Calls, Translator):
         if inst.arg == 1:
             return self.PREP_RERAISE_STAR(inst)
         raise GraphBreak("opcode", opcode=f"CALL_INTRINSIC_2 {inst.arg}")
-
-
-class CodeVariable(VariableTracker):
-    """A code object on its way to MAKE_FUNCTION."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: CodeType):
-        self.source = None
-        self.value = value
-
-    def python_type(self) -> type:
-        return CodeType
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.load_const(self.value)
-
-
-def _is_none(vt: VariableTracker) -> bool:
-    vt = vt.realize()
-    return vt.is_python_constant() and vt.as_python_constant() is None
 
 
 UNTRANSLATED = frozenset(

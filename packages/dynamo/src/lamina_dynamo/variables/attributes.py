@@ -154,20 +154,20 @@ def is_data_descriptor(tx: Any, found: Found) -> bool:
 
 def bind(tx: Any, found: Found, obj: VariableTracker | None, cls: VariableTracker) -> VariableTracker:
     """What `type(attr).__get__(attr, obj, cls)` gives; the attribute itself if it is no descriptor."""
-    from . import function
+    from . import methods
 
     if found.vt is None:
         real = found.real
         kind = type(real)
         if kind in FUNCTION_TYPES:
             fn = found.value(tx)
-            return fn if obj is None else function.BoundMethodVariable(fn, obj)
+            return fn if obj is None else methods.BoundMethodVariable(fn, obj)
         if kind in SLOT_TYPES:
             if obj is None:
                 return found.value(tx)
-            return function.BuiltinMethodVariable(obj, real)
+            return methods.BuiltinMethodVariable(obj, real)
         if kind is _METHOD_CLASSMETHOD:
-            return function.BuiltinMethodVariable(cls, real)
+            return methods.BuiltinMethodVariable(cls, real)
         if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             if obj is None:
                 return found.value(tx)

@@ -188,7 +188,7 @@ def wrap_builtin(tx: Any, value: Any, source: Any) -> VariableTracker:
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
         # a bound method of a real object: list.append of an outside list
         from ..source import AttrSource
-        from .function import BuiltinMethodVariable
+        from .methods import BuiltinMethodVariable
 
         if source is not None:
             tx.output.guard(source, "TYPE", type(value))

@@ -202,6 +202,12 @@ def raise_real(tx: Any, error: BaseException) -> Any:
     raise ObservedException(exception_from_real(tx, error)) from None
 
 
+def is_none(vt: VariableTracker) -> bool:
+    """Whether a tracker is that of None."""
+    vt = vt.realize()
+    return vt.is_python_constant() and vt.as_python_constant() is None
+
+
 def wrap_result(tx: Any, value: Any) -> VariableTracker:
     """Tracker of a value made by folding: constants and fresh builtin containers of them."""
     t = type(value)

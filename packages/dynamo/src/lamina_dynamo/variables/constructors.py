@@ -9,13 +9,15 @@ from typing import Any
 from .attributes import find_in_mro, find_in_type, lookup_special
 from .base import VariableTracker
 from .builtin import NEW_STORAGE, constructs
-from .constant import fold
+from .cells import CellVariable
+from .constant import fold, is_none
 from .container import ListVariable, TupleVariable, content
 from .deques import DequeVariable
+from .descriptors import PropertyVariable, WrappedDescriptorVariable
 from .dict_kinds import DefaultDictVariable, OrderedDictVariable
 from .dict_views import MappingProxyVariable
 from .dicts import DictVariable
-from .function import BoundMethodVariable, CellVariable, PropertyVariable, WrappedDescriptorVariable, is_none
+from .methods import BoundMethodVariable
 from .operators import index_value
 from .reflection import is_callable
 from .sets import FrozenSetVariable, SetVariable

@@ -12,11 +12,10 @@ from typing import Any
 from .attributes import DELETED, find_in_type
 from .base import VariableTracker
 from .builtin import handles
-from .constant import EnumConstant
+from .constant import EnumConstant, is_none
 from .container import ListVariable, TupleVariable
 from .dict_kinds import DefaultDictVariable
 from .dicts import DictVariable
-from .function import is_none
 from .reflection import AddressVariable
 from .sets import FrozenSetVariable, SetVariable
 from .user_object import UserObjectVariable
@@ -276,7 +275,7 @@ def _deep_copy_new(tx: Any, vt: VariableTracker, memo: DictVariable) -> Variable
     if isinstance(vt, FrozenSetVariable):
         return vt if vt.is_python_constant() else tx.graph_break("copying", type="frozenset")
     if kind is types.MethodType:
-        from .function import BoundMethodVariable
+        from .methods import BoundMethodVariable
 
         return BoundMethodVariable(vt.fn_vt, deep_copy(tx, vt.self_vt.realize(), memo))  # type: ignore[attr-defined]
     return copy_user_object(tx, vt, memo)

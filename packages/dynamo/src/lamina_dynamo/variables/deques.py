@@ -72,7 +72,7 @@ class DequeVariable(ListVariable):
     def method_init(
         self, tx: Any, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None
     ) -> VariableTracker:
-        from .function import is_none
+        from .constant import is_none
 
         limit = None if maxlen is None or is_none(maxlen) else index_value(tx, maxlen)
         if limit is not None and limit < 0:

@@ -103,7 +103,7 @@ class DefaultDictVariable(DictVariable):
         return self.method_missing(tx, key)
 
     def method_missing(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        from .function import is_none
+        from .constant import is_none
 
         if self.default_factory is None or is_none(self.default_factory):
             raise_key_error(tx, key)

@@ -125,7 +125,7 @@ class ExceptionVariable(UserObjectVariable):
         tx.graph_break("unknown_attribute", type=self.cls.__name__, attribute=name)
 
     def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
-        from .function import is_none
+        from .constant import is_none
 
         value = value.realize()
         tx.output.side_effects.mutation(self)

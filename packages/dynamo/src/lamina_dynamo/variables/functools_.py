@@ -14,7 +14,8 @@ from .builder import wraps_type
 from .builtin import CONSTRUCTORS, HANDLERS, handles
 from .container import TupleVariable
 from .dicts import DictVariable
-from .function import FUNCTION_FACTORIES, BoundMethodVariable, UserFunctionVariable
+from .function import FUNCTION_FACTORIES, UserFunctionVariable
+from .methods import BoundMethodVariable
 from .operators import compare
 from .user_object import UserObjectVariable
 

@@ -9,9 +9,8 @@ from . import iterators
 from .attributes import find_in_mro
 from .base import ObservedException, VariableTracker
 from .builtin import CONSTRUCTORS, handles
-from .constant import fold
+from .constant import fold, is_none
 from .container import ListVariable
-from .function import is_none
 from .operators import binary, compare
 from .ordering import sort_trackers
 

@@ -428,7 +428,7 @@ def make_map(tx: Any, fn: VariableTracker, *iterables: VariableTracker) -> Varia
 
 
 def make_filter(tx: Any, fn: VariableTracker, iterable: VariableTracker) -> VariableTracker:
-    from .function import is_none
+    from .constant import is_none
 
     def step(tx: Any, parts: list[VariableTracker]) -> VariableTracker:
         while True:

@@ -9,8 +9,8 @@ from typing import Any
 
 from .base import ObservedException, VariableTracker
 from .builtin import CONSTRUCTORS, HANDLERS
+from .constant import is_none
 from .container import ListVariable, TupleVariable
-from .function import is_none
 from .iterators import IteratorVariable, ListIterator, RecipeIterator, stop
 from .operators import binary, index_value, values_equal
 

@@ -41,7 +41,7 @@ def walk_modules(tx: Any, fn: Any, root: VariableTracker) -> VariableTracker | N
 
 def _list(tx: Any, module: VariableTracker, prefix: str, seen: set[Any], found: list[Any]) -> bool:
     from .dicts import DictVariable
-    from .function import BoundMethodVariable
+    from .methods import BoundMethodVariable
     from .module import ModuleVariable
 
     module = module.realize()

@@ -9,10 +9,9 @@ from typing import Any
 from .attributes import find_in_type, lookup_special
 from .base import VariableTracker
 from .builtin import FOLDABLE, HANDLERS, Handler, handles
-from .constant import fold
+from .constant import fold, is_none
 from .constructors import make_float
 from .container import TupleVariable
-from .function import is_none
 from .operators import BINARY_SPECIAL, INPLACE_SPECIAL, binary, index_value, inplace, is_not_implemented, is_same, unary
 
 

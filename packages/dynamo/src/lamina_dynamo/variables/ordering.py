@@ -28,7 +28,7 @@ def sort_trackers(
     tx: Any, items: list[VariableTracker], key: VariableTracker | None, reverse: VariableTracker | None
 ) -> list[VariableTracker]:
     """Stable sort; errors of the traced comparison pass through."""
-    from .function import is_none
+    from .constant import is_none
 
     if key is not None and is_none(key):
         key = None

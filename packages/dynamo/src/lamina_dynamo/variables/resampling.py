@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .base import VariableTracker
+from .constant import is_none
 from .container import TupleVariable
 from .torch_api import HANDLERS, call_or_inline, handles
 
@@ -36,8 +37,8 @@ def _handler(fn: Any, op: Any, count: int, aligns: bool) -> Any:
         if len(args) != 3 + aligns or kwargs or not _is_symbolic(args):
             return tx.output.create_call("call_function", fn, args, kwargs)
         image, size, factors = args[0], args[1], args[-1]
-        scales = [tx.const(None)] * count if _is_none(factors) else [f.realize() for f in factors.unpack(tx)]
-        if _is_none(size):
+        scales = [tx.const(None)] * count if is_none(factors) else [f.realize() for f in factors.unpack(tx)]
+        if is_none(size):
             from ..translator.polyfills import scaled_size
 
             size = tx.inline_real(scaled_size, image, TupleVariable(scales))
@@ -56,10 +57,6 @@ def _interpolate(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variabl
 
         return tx.inline(UserFunctionVariable(fn, None), args, kwargs)
     return call_or_inline(tx, fn, None, args, kwargs)
-
-
-def _is_none(vt: VariableTracker) -> bool:
-    return vt.is_python_constant() and vt.as_python_constant() is None
 
 
 def _is_symbolic(args: list[VariableTracker]) -> bool:

@@ -84,7 +84,7 @@ def call_slot(
 
         return call_class_method(tx, descriptor, obj, args, kwargs)
     if name == "__get__" and type(descriptor) is types.WrapperDescriptorType and hasattr(obj, "descriptor_get"):
-        from .function import is_none
+        from .constant import is_none
 
         instance = None if is_none(args[0]) else args[0].realize()
         cls = args[1] if len(args) > 1 and not is_none(args[1]) else args[0].class_vt(tx)

@@ -462,7 +462,8 @@ def _isbuiltin(tx: Any, obj: VariableTracker) -> VariableTracker:
 
 def _code_flag(flag: int) -> Any:
     def handler(tx: Any, obj: VariableTracker) -> VariableTracker:
-        from .function import BoundMethodVariable, FunctionVariable
+        from .function import FunctionVariable
+        from .methods import BoundMethodVariable
 
         obj = obj.realize()
         while isinstance(obj, BoundMethodVariable):
@@ -480,7 +481,8 @@ HANDLERS[inspect.isgeneratorfunction] = _code_flag(inspect.CO_GENERATOR)
 
 @handles(inspect.signature)
 def _signature(tx: Any, fn: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    from .function import BoundMethodVariable, UserFunctionVariable
+    from .function import UserFunctionVariable
+    from .methods import BoundMethodVariable
     from .user_class import ClassVariable
 
     fn = fn.realize()
@@ -738,7 +740,7 @@ def _register_weakref() -> None:
     from .builtin import CONSTRUCTORS
 
     def make(tx: Any, target: VariableTracker, callback: VariableTracker | None = None) -> VariableTracker:
-        from .function import is_none
+        from .constant import is_none
 
         if callback is not None and not is_none(callback):
             tx.graph_break("weak_reference", reason="callback")
@@ -935,7 +937,7 @@ def _bisect_function(insert: bool, right: bool) -> Any:
         *,
         key: VariableTracker | None = None,
     ) -> VariableTracker:
-        from .function import is_none
+        from .constant import is_none
         from .operators import compare, index_value
 
         def key_of(item: VariableTracker) -> VariableTracker:

@@ -84,7 +84,7 @@ class TorchFunctionVariable(VariableTracker):
     def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: Any) -> VariableTracker:
         if obj is None or not isinstance(self.value, types.FunctionType):
             return self
-        from .function import BoundMethodVariable
+        from .methods import BoundMethodVariable
 
         return BoundMethodVariable(self, obj)
 

@@ -25,7 +25,10 @@ from .attributes import (
 )
 from .base import ObservedException, VariableTracker
 from .builder import wraps_if
-from .function import CellVariable, FunctionVariable, WrappedDescriptorVariable, is_none
+from .cells import CellVariable
+from .constant import is_none
+from .descriptors import WrappedDescriptorVariable
+from .function import FunctionVariable
 
 
 def class_of(tx: Any, vt: VariableTracker) -> VariableTracker:
