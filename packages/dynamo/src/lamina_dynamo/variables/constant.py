@@ -100,7 +100,7 @@ class ConstantVariable(VariableTracker):
             pair = [other, self] if reflected else [self, other]
             return fold(tx, op, pair, {})
         if isinstance(self.value, str) and op is operator.mod and not reflected:
-            from .stdlib import percent_format
+            from .formatting import percent_format
 
             return percent_format(tx, self.value, other)
         return NotImplemented
@@ -120,7 +120,7 @@ class ConstantVariable(VariableTracker):
         value = self.value
         if isinstance(value, (str, bytes)):
             if name in ("format", "format_map"):
-                from .stdlib import str_format
+                from .formatting import str_format
 
                 return str_format(tx, value, args, kwargs, name)
             if name == "join" and len(args) == 1:

@@ -114,7 +114,7 @@ def _complex(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> Vari
 
 @constructs(str)
 def _str(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    from .stdlib import text_of
+    from .formatting import text_of
 
     if not args:
         if kwargs:

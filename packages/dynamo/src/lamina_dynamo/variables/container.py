@@ -128,7 +128,7 @@ class SequenceVariable(VariableTracker):
             if same_or_equal(tx, self.items[i], item):
                 return tx.const(i)
             i += 1
-        from .stdlib import repr_of
+        from .formatting import repr_of
 
         if self.kind is tuple:
             tx.raise_exception(ValueError, "tuple.index(x): x not in tuple")
@@ -138,7 +138,7 @@ class SequenceVariable(VariableTracker):
         return tx.const(sum(same_or_equal(tx, element, item) for element in list(self.items)))
 
     def method_repr(self, tx: Any) -> VariableTracker:
-        from .stdlib import repr_of
+        from .formatting import repr_of
 
         return tx.const(repr_of(tx, self))
 

@@ -140,7 +140,7 @@ class DequeVariable(ListVariable):
             return super().method_remove(tx, item)
         except ObservedException as e:
             if e.matches(ValueError) and not any(same_or_equal(tx, i, item) for i in self.items):
-                from .stdlib import repr_of
+                from .formatting import repr_of
 
                 tx.raise_exception(ValueError, f"{repr_of(tx, item)} is not in deque")
             raise

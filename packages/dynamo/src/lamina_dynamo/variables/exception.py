@@ -167,7 +167,7 @@ class ExceptionVariable(UserObjectVariable):
 
     def text(self, tx: Any) -> str:
         """`str(exc)` by the rules of the C types."""
-        from .stdlib import repr_of, text_of
+        from .formatting import repr_of, text_of
 
         args = self.args_vts
         if issubclass(self.cls, KeyError) and len(args) == 1:
@@ -194,7 +194,7 @@ class ExceptionVariable(UserObjectVariable):
         return tx.const(self.text(tx))
 
     def method_repr(self, tx: Any) -> VariableTracker:
-        from .stdlib import repr_of
+        from .formatting import repr_of
 
         name = self.cls.__name__
         if len(self.args_vts) == 1:

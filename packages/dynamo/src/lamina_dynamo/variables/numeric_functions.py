@@ -53,21 +53,21 @@ for _fn in (chr, ord, bin, oct, hex, ascii):
 
 @handles(repr)
 def _repr(tx: Any, obj: VariableTracker) -> VariableTracker:
-    from .stdlib import repr_of
+    from .formatting import repr_of
 
     return tx.const(repr_of(tx, obj))
 
 
 @handles(format)
 def _format(tx: Any, obj: VariableTracker, spec: VariableTracker | None = None) -> VariableTracker:
-    from .stdlib import format_value
+    from .formatting import format_value
 
     return tx.const(format_value(tx, obj, "" if spec is None else spec.realize().as_python_constant()))
 
 
 @handles(print)
 def _print(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    from .stdlib import text_of
+    from .formatting import text_of
     from .text import formatted
 
     if not set(kwargs) <= {"sep", "end", "flush"} and not is_none(kwargs.get("file", tx.const(1))):

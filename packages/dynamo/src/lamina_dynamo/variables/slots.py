@@ -174,7 +174,7 @@ def _object_ne(tx: Any, obj: VariableTracker, other: VariableTracker) -> Variabl
 
 
 def _object_format(tx: Any, obj: VariableTracker, spec: VariableTracker) -> VariableTracker:
-    from .stdlib import text_of
+    from .formatting import text_of
 
     if spec.as_python_constant():
         tx.raise_exception(TypeError, f"unsupported format string passed to {obj.python_type().__name__}.__format__")
@@ -182,7 +182,7 @@ def _object_format(tx: Any, obj: VariableTracker, spec: VariableTracker) -> Vari
 
 
 def _object_str(tx: Any, obj: VariableTracker) -> VariableTracker:
-    from .stdlib import repr_of
+    from .formatting import repr_of
 
     return tx.const(repr_of(tx, obj))
 

@@ -599,13 +599,13 @@ def check_class_cell(tx: Any, cell: VariableTracker, cls: ClassVariable, name: V
     held = None if held is None else held.realize()
     if held is cls:
         return
-    shown = f"{name.realize().as_python_constant()!r} as {_type_repr(tx, cls).as_python_constant()}"
+    shown = f"{name.realize().as_python_constant()!r} as {class_repr(tx, cls).as_python_constant()}"
     if held is None:
         tx.raise_exception(
             RuntimeError, f"__class__ not set defining {shown}. Was __classcell__ propagated to type.__new__?"
         )
     if isinstance(held, ClassVariable):
-        tx.raise_exception(TypeError, f"__class__ set to {_type_repr(tx, held).as_python_constant()} defining {shown}")
+        tx.raise_exception(TypeError, f"__class__ set to {class_repr(tx, held).as_python_constant()} defining {shown}")
 
 
 def make_class(
@@ -744,7 +744,7 @@ def _type_delattr(tx: Any, cls: VariableTracker, name: VariableTracker) -> Varia
     return tx.const(None)
 
 
-def _type_repr(tx: Any, cls: VariableTracker) -> VariableTracker:
+def class_repr(tx: Any, cls: VariableTracker) -> VariableTracker:
     real: type = cls.value  # type: ignore[attr-defined]
     if real.__flags__ & (1 << 9) or real.__module__ != "builtins":
         module = cls.get_attr(tx, "__module__").realize()
@@ -803,7 +803,7 @@ TYPE_SLOTS: dict[str, Any] = {
     "__getattribute__": _type_getattribute,
     "__setattr__": _type_setattr,
     "__delattr__": _type_delattr,
-    "__repr__": _type_repr,
+    "__repr__": class_repr,
     "__instancecheck__": _type_instancecheck,
     "__subclasscheck__": _type_subclasscheck,
     "mro": _type_mro,
