@@ -57,6 +57,8 @@ ROW_MODULES = (
     "super_",
     "exception",
     "user_class",
+    "class_making",
+    "type_methods",
     "user_object",
     "functools_",
     "itertools_",

@@ -254,7 +254,7 @@ for _base, _factory in (
 def _type(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     if len(args) == 1 and not kwargs:
         return args[0].realize().class_vt(tx)
-    from .user_class import make_class
+    from .class_making import make_class
 
     if len(args) != 3:
         tx.raise_exception(TypeError, "type() takes 1 or 3 arguments")

@@ -111,7 +111,8 @@ def repr_of(tx: Any, vt: VariableTracker, busy: tuple[VariableTracker, ...] = ()
     if inner.is_python_constant():
         value = inner.as_python_constant()
         if isinstance(value, type):
-            from .user_class import ClassVariable, class_repr
+            from .type_methods import class_repr
+            from .user_class import ClassVariable
 
             if isinstance(inner, ClassVariable):
                 return class_repr(tx, inner).as_python_constant()
@@ -120,7 +121,7 @@ def repr_of(tx: Any, vt: VariableTracker, busy: tuple[VariableTracker, ...] = ()
             tx.graph_break("object_identity", operation="repr", type=name)
         return text
     if hasattr(vt, "made"):
-        from .user_class import class_repr
+        from .type_methods import class_repr
 
         return class_repr(tx, vt).as_python_constant()
     if getattr(vt, "is_symbolic_number", False) or isinstance(vt, TextVariable):

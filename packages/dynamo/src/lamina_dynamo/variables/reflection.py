@@ -334,7 +334,7 @@ def _as_hash(value: Any) -> int:
 def _build_class(
     tx: Any, fn: VariableTracker, name: VariableTracker, *bases: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    from .user_class import build_class
+    from .class_making import build_class
 
     return build_class(tx, fn, name, list(bases), kwargs)
 

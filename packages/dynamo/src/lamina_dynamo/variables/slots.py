@@ -95,7 +95,7 @@ def call_slot(
             tx.graph_break("unsupported_builtin_method", type="object", method=name)
         return handler(tx, obj, *args, **kwargs)
     if owner is type:
-        from .user_class import TYPE_SLOTS
+        from .type_methods import TYPE_SLOTS
 
         handler = TYPE_SLOTS.get(name)
         if handler is None:
