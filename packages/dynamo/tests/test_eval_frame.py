@@ -17,7 +17,7 @@ import torch
 import lamina_dynamo
 from lamina_dynamo import _eval_frame, cache, convert_frame
 from lamina_dynamo.guards import Guard
-from lamina_dynamo.source import LocalSource
+from lamina_dynamo.roots import LocalSource
 from lamina_dynamo.translator import TranslationResult
 
 

@@ -16,16 +16,8 @@ from .bytecode import versions as v
 from .failed_graph import ERROR, emit_handler
 from .graph_break import GraphBreak
 from .guards.build import arg_names_of
-from .source import (
-    BuiltinSource,
-    GlobalSource,
-    GlobalsSource,
-    LocalSource,
-    ModuleSource,
-    SelfDictSource,
-    Source,
-    TensorMetaSource,
-)
+from .roots import BuiltinSource, GlobalSource, GlobalsSource, LocalSource, ModuleSource
+from .source import SelfDictSource, Source, TensorMetaSource
 from .variables.base import VariableTracker
 
 GIVEN = "__lamina_given"

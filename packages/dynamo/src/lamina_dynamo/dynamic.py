@@ -104,7 +104,8 @@ def mark_static(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | 
 
 def is_argument(source: Any) -> bool:
     """Whether the value at ``source`` is an argument of the frame, or an item of containers that are."""
-    from .source import DictValueSource, ItemSource, LocalSource
+    from .roots import LocalSource
+    from .source import DictValueSource, ItemSource
 
     while isinstance(source, (ItemSource, DictValueSource)):
         source = source.base

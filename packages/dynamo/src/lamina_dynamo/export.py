@@ -29,7 +29,8 @@ from .errors import ConstraintError, ExportError
 from .eval_frame import CompiledFunction
 from .guards import ShapeExpr, TensorExpect
 from .guards.kinds import evaluate_shape
-from .source import ItemSource, LocalSource, Source, TensorMetaSource
+from .roots import LocalSource
+from .source import ItemSource, Source, TensorMetaSource
 
 __all__ = ["Dim", "ExportedProgram", "InputSpec", "export", "load"]
 

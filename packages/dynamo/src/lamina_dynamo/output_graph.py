@@ -11,7 +11,8 @@ import torch.fx
 from . import fake as fakes
 from .graph_break import GraphBreak
 from .guards import Guard
-from .source import AttrSource, ConstantSource, ModuleSource, SelfDictSource
+from .roots import ConstantSource, ModuleSource
+from .source import AttrSource, SelfDictSource
 from .variables.base import VariableTracker
 from .variables.constant import CONSTANT_TYPES
 

@@ -23,7 +23,8 @@ from . import fake as fakes
 from .guards import Guard
 from .guards.build import complete
 from .guards.kinds import KINDS, MISSING, TensorExpect, evaluate_source
-from .source import ConstantSource, ItemSource, PythonSource, Source, TypeSource
+from .roots import ConstantSource
+from .source import ItemSource, PythonSource, Source, TypeSource
 from .variables.base import VariableTracker
 from .variables.constant import ConstantVariable
 from .variables.keys import IdentityKey

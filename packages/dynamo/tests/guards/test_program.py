@@ -13,23 +13,18 @@ import torch
 import lamina_dynamo
 from lamina_dynamo.guards import KINDS, Guard, ShapeExpr, TensorExpect, check_guard
 from lamina_dynamo.guards.build import build, compile_shape, complete
+from lamina_dynamo.roots import BuiltinSource, ClosureSource, GlobalSource, GlobalsSource, LocalSource, ModuleSource
 from lamina_dynamo.source import (
     AttrSource,
-    BuiltinSource,
     CellContentsSource,
     ClassAttrSource,
-    ClosureSource,
     DefaultsSource,
     DictKeySource,
     DictValueSource,
-    GlobalSource,
-    GlobalsSource,
     GradSource,
     InstanceAttrSource,
     ItemSource,
-    LocalSource,
     ModuleMemberSource,
-    ModuleSource,
     PythonSource,
     Scope,
     SelfDictSource,

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from .. import _eval_frame, _torch
-from ..source import LocalSource, Scope, Source, TypeSource
+from ..roots import LocalSource
+from ..source import Scope, Source, TypeSource
 from .kinds import KINDS, Guard, ShapeExpr, TensorExpect, Values, describe, evaluate_source
 
 __all__ = ["BuiltGuards", "build", "complete"]

@@ -9,7 +9,8 @@ from typing import Any
 from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
-from ..source import BuiltinSource, GlobalSource, ModuleSource, SelfDictSource
+from ..roots import BuiltinSource, GlobalSource, ModuleSource
+from ..source import SelfDictSource
 from ..variables.base import VariableTracker
 from ..variables.cells import CellVariable
 from ..variables.code_object import CodeVariable
@@ -129,7 +130,7 @@ class Names:
         return GlobalSource(name, self.output.globals_source(self))
 
     def globals_dict_source(self) -> Any:
-        from ..source import GlobalsSource
+        from ..roots import GlobalsSource
 
         return GlobalsSource() if self.f_globals is self.root.f_globals else self.output.globals_source(self)
 

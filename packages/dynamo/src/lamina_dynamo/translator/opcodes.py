@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
-from ..source import ModuleSource
+from ..roots import ModuleSource
 from ..variables.base import VariableTracker
 from ..variables.exception import make_exception
 from ..variables.function import NestedFunctionVariable

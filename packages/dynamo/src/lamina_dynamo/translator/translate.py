@@ -33,7 +33,8 @@ from ..resume import (
     resume_info,
     stub_depth,
 )
-from ..source import CellContentsSource, ClosureSource, LocalSource, Scope, Source
+from ..roots import ClosureSource, LocalSource
+from ..source import CellContentsSource, Scope, Source
 from ..variables.user_object import real_instance_dict
 from .base import RestartTranslation, StopTranslation, Translator
 from .opcodes import Opcodes

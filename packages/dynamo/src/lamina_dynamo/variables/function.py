@@ -228,7 +228,7 @@ class UserFunctionVariable(FunctionVariable):
 
     def get_closure(self, tx: Any) -> tuple[CellVariable, ...]:
         if self._cells is None:
-            from ..source import ClosureSource
+            from ..roots import ClosureSource
 
             cells = []
             for i, cell in enumerate(self.fn.__closure__ or ()):

@@ -219,7 +219,8 @@ class CacheWrapperVariable(UserObjectVariable):
 
     def real_call(self, tx: Any, given: list[Any], named: dict[str, Any]) -> VariableTracker:
         """What the cache gives for real arguments; holds until the cache is cleared."""
-        from ..source import ConstantSource, PythonSource
+        from ..roots import ConstantSource
+        from ..source import PythonSource
 
         value = self.value(*given, **named)
         misses = self.value.cache_info().misses

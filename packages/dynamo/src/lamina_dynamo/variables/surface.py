@@ -9,7 +9,8 @@ from typing import Any
 
 from .. import _eval_frame, eval_frame, marks
 from ..graph_break import GraphBreak
-from ..source import AttrSource, ConstantSource
+from ..roots import ConstantSource
+from ..source import AttrSource
 from .base import VariableTracker
 from .builder import wraps_if
 from .constant import wrap_result
