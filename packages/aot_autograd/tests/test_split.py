@@ -7,7 +7,8 @@ import operator
 import pytest
 import torch
 import torch.fx as fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from lamina_aot_autograd import aot_compile
 
@@ -149,3 +150,36 @@ def test_a_watched_tensor_is_the_one_its_earlier_uses_read(case):
         found.append((result.detach(), x.grad, h.grad if case == "kept" else None))
     for expected, got in zip(*found, strict=True):
         torch.testing.assert_close(got, expected)
+
+
+def test_selections_of_tensors_with_symbolic_sizes():
+    """Strides and gradients hang on whether the selection has 0, 1 or more rows: it is made in eager, as with known
+    sizes."""
+    env = ShapeEnv()
+    x = torch.randn(6, 3)
+    graph = fx.Graph()
+    mode = FakeTensorMode(shape_env=env)
+    given = graph.placeholder("x")
+    given.meta["val"] = mode.from_tensor(
+        x, symbolic_context=StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    )
+    mask = graph.call_function(operator.gt, (graph.call_method("select", (given, 1, 0)), 0))
+    kept = graph.call_function(operator.getitem, (given, mask))
+    kept.meta["val"] = torch.empty(env.create_unbacked_symint(), 3, device="meta")
+    turned = graph.call_method("contiguous", (graph.call_method("t", (kept,)),))
+    graph.output((graph.call_function(torch.matmul, (kept, turned)), turned))
+    gm = fx.GraphModule({}, graph)
+    call = aot_compile(gm, [x.requires_grad_()])
+    for count in (4, 0, 1, 6):
+        values = -torch.ones(7, 3)
+        values[:count] = torch.randn(count, 3).abs() + 0.1
+        ours, theirs = values.clone().requires_grad_(), values.clone().requires_grad_()
+        kept = theirs[theirs[:, 0] > 0]
+        expected = (kept @ kept.t().contiguous(), kept.t().contiguous())
+        results = call(ours)
+        for result, other in zip(results, expected, strict=True):
+            assert result.stride() == other.stride()
+            torch.testing.assert_close(result, other)
+        sum(r.sum() for r in results).backward()
+        sum(e.sum() for e in expected).backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)

@@ -313,14 +313,34 @@ def symbol_source(name: str) -> Any:
 def shape_env_class() -> Any:
     """A ShapeEnv that does not ask where in torch a guard comes from: guards here carry the user's line, and to know
     its own files torch would import its compiler (a second)."""
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+
+    from .unknown_sizes import answer_as_large
 
     class SizeEnv(ShapeEnv):
+        # Whether a size that only the run knows may be taken for neither 0 nor 1.
+        supposes_large = False
+        # Whether such a size was set equal to something, in the hope that the run agrees.
+        supposed_equal = False
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             # What it warns of (a size that depends on data) is a graph break with a reason here, or nothing at all.
             self.log = logging.getLogger("lamina_dynamo.sizes")
             self.log.setLevel(logging.ERROR)
+
+        def _set_replacement(self, a: Any, *args: Any, **kwargs: Any) -> None:
+            self.supposed_equal = self.supposed_equal or str(a).startswith("u")
+            super()._set_replacement(a, *args, **kwargs)
+
+        def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().evaluate_expr(orig_expr, *args, **kwargs)
+            except GuardOnDataDependentSymNode:
+                answer = answer_as_large(orig_expr) if self.supposes_large else None
+                if answer is None:
+                    raise
+                return answer
 
         def _get_stack_summary(self, is_debug: bool = False, framework_loc: str | None = None) -> Any:
             return super()._get_stack_summary(False, framework_loc or "lamina")

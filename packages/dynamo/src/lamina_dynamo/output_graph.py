@@ -13,6 +13,7 @@ from .graph_break import GraphBreak
 from .guards import Guard
 from .roots import ConstantSource, ModuleSource
 from .source import AttrSource, SelfDictSource
+from .unknown_sizes import shows_unknown
 from .variables.base import VariableTracker
 from .variables.constant import CONSTANT_TYPES
 
@@ -288,6 +289,8 @@ class OutputGraph:
         if self._symbols is not None and _has_fake((*real_args, *real_kwargs.values())):
             real_args = [_plain_float(a) for a in real_args]
             real_kwargs = {k: _plain_float(a) for k, a in real_kwargs.items()}
+            if shows_unknown(_name(target), real_args, real_kwargs):
+                raise GraphBreak("data_dependent_shape", op=_name(target))
         effects = fakes.Effects
         effects.impure = effects.random = effects.fallible = False
         if effects.read:
@@ -315,11 +318,17 @@ class OutputGraph:
             raise
         except Exception as e:
             if type(e).__name__ == "GuardOnDataDependentSymNode":
+                if not self.symbols.env.supposes_large:
+                    with self.symbols.suppose_large():
+                        return self.run_fake(op, target, fx_args, fx_kwargs)
                 raise GraphBreak("data_dependent_shape", op=_name(target)) from None
             text = f"{type(e).__name__}: {e}".split("\n")[0]
             raise GraphBreak("torch_call_failed", target=_name(target), error=text) from e
         if type(result) is fakes.Fake and getattr(result, "changed", False):
             result = fakes.settled(result)
+        if self._symbols is not None and self._symbols.env.supposed_equal and target is not torch._check:
+            # `x[mask] + ones(2)` would be compiled for two rows
+            raise GraphBreak("data_dependent_shape", op=_name(target))
         return result, effects.impure or _is_in_place(op, target)
 
     def captures(self, scalar: bool) -> bool:

@@ -7,7 +7,9 @@ equality by broadcasting) is kept by the ShapeEnv as expressions; ``guards`` pri
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -44,6 +46,15 @@ class Symbols:
         self._magnitudes: dict[Any, int] = {}
         #: expressions guarded to fit into machine words
         self._within: set[Any] = set()
+
+    @contextlib.contextmanager
+    def suppose_large(self) -> Iterator[None]:
+        """Rules of operators may take sizes that only the run knows for 2 or more."""
+        self.env.supposes_large = True
+        try:
+            yield
+        finally:
+            self.env.supposes_large = False
 
     def _symbol(self, source: Any, value: int, positive: bool, low: Any = None, high: Any = None) -> Any:
         from torch.fx.experimental.symbolic_shapes import DimDynamic

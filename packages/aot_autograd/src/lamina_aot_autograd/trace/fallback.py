@@ -143,8 +143,14 @@ def _symbolic_results(func: Any, args: tuple, kwargs: dict, env: Any) -> Any:
     """Fake tensors' answer, asked once for equal metadata: symbolic arithmetic costs milliseconds an op, and layers
     repeat. Two sizes are equal when their expressions are, as the shape environment knows them now; what the first
     answer assumed about them stays assumed."""
-    if func._schema.is_mutable or torch.Tag.dynamic_output_shape in func.tags:
-        # a size that only the run knows is a new one each time (`x[m]` and `x[~m]`)
+    if torch.Tag.dynamic_output_shape in func.tags:
+        before = _unknown_symbols((args, tuple(kwargs.values())))
+        result = _fake_results(func, args, kwargs, env)
+        if _unknown_symbols(result) - before:
+            # What follows depends on whether the size is 0 or 1 (strides, broadcasting): only the run can say.
+            raise DataDependentError(f"the result of {func} depends on values")
+        return result
+    if func._schema.is_mutable:
         return _fake_results(func, args, kwargs, env)
     try:
         key = (func, _key(args), _key(tuple(kwargs.items())))
@@ -155,6 +161,18 @@ def _symbolic_results(func: Any, args: tuple, kwargs: dict, env: Any) -> Any:
     if found is None:
         found = known[key] = _fake_results(func, args, kwargs, env)
     return found
+
+
+def _unknown_symbols(x: Any) -> set[Any]:
+    """The symbols in a structure of values that stand for sizes only the run knows."""
+    if isinstance(x, torch.Tensor):
+        return _unknown_symbols((*x.shape, *x.stride()))
+    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        symbols = getattr(x.node.expr, "free_symbols", ())
+        return {s for s in symbols if str(s).startswith(("u", "zu"))}
+    if isinstance(x, (tuple, list)):
+        return set().union(*map(_unknown_symbols, x))
+    return set()
 
 
 def _key(x: Any) -> Any:
