@@ -13,7 +13,6 @@ import sys
 import sysconfig
 
 SOURCES = ("_eval_frame.c", "_guard_program.c", "_resume.c")
-HEADERS = ("_native.h",)
 NAME = "_eval_frame"
 
 
@@ -36,7 +35,7 @@ def build(package: str, target_dir: str) -> str:
     """
     suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
     target = os.path.join(target_dir, NAME + suffix)
-    inputs = [os.path.join(package, name) for name in SOURCES + HEADERS]
+    inputs = [os.path.join(package, name) for name in os.listdir(package) if name in SOURCES or name.endswith(".h")]
     if os.path.exists(target) and all(
         os.path.getmtime(i) <= os.path.getmtime(target) for i in [*inputs, os.path.abspath(__file__)]
     ):
