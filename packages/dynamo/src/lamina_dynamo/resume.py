@@ -24,7 +24,7 @@ from .bytecode import Instruction, assemble, copy_instructions, decode, live_loc
 from .bytecode import versions as v
 from .graph_break import GraphBreak
 from .variables.base import VariableTracker
-from .variables.lazy import has_finalizer
+from .variables.finalizers import has_finalizer
 
 NULL_SLOT, VALUE_SLOT, HANDLER_SLOT = "null", "value", "handler"
 """What a stack slot holds: NULL, an object, or the saved exception state that PUSH_EXC_INFO made (passed on as the

@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any
 
 from . import versions as v
-from .instruction import _COMPARE, Instruction, local_names
+from .instruction import COMPARISONS, Instruction, local_names
 
 
 class _Pool:
@@ -85,7 +85,7 @@ def assemble(
         elif op in v.HAS_FREE:
             args.append(cell_index[inst.argval])
         elif op in v.COMPARE:
-            args.append((_COMPARE.index(inst.argval) << v.COMPARE_SHIFT) | inst.flag)
+            args.append((COMPARISONS.index(inst.argval) << v.COMPARE_SHIFT) | inst.flag)
         else:
             args.append(inst.arg if inst.arg is not None else inst.argval if isinstance(inst.argval, int) else 0)
 

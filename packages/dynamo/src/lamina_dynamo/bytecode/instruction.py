@@ -168,7 +168,7 @@ def _decode(code: CodeType) -> list[Instruction]:
         elif op in v.HAS_FREE:
             inst.argval = cells[arg]
         elif op in v.COMPARE:
-            inst.argval = _COMPARE[arg >> v.COMPARE_SHIFT]
+            inst.argval = COMPARISONS[arg >> v.COMPARE_SHIFT]
             inst.flag = arg & ((1 << v.COMPARE_SHIFT) - 1)
         elif op in v.JUMPS:
             if op in v.ABSOLUTE_JUMPS:
@@ -204,7 +204,7 @@ def _decode(code: CodeType) -> list[Instruction]:
 
 import dis as _dis  # noqa: E402  (only for the names of comparisons)
 
-_COMPARE = list(_dis.cmp_op)
+COMPARISONS = list(_dis.cmp_op)
 
 
 def copy_instructions(instructions: list[Instruction]) -> list[Instruction]:

@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from ..source import Scope
-from .kinds import _MISSING, KINDS, Guard, TensorExpect, describe, evaluate_source
+from .kinds import KINDS, MISSING, Guard, TensorExpect, describe, evaluate_source
 
 __all__ = ["Recompile", "explain_failure", "explain_recompile", "record"]
 
@@ -79,7 +79,7 @@ def explain_failure(guard: Guard, scope: Scope, code: types.CodeType) -> Recompi
     row = KINDS[guard.kind]
     expected = _expected_of(guard)
     value: Any = evaluate_source(guard.source, scope)
-    if guard.kind != "ABSENT" and (value is _MISSING or (row.relation and any(v is _MISSING for v in value))):
+    if guard.kind != "ABSENT" and (value is MISSING or (row.relation and any(v is MISSING for v in value))):
         reason, new = "it is no longer there", "missing"
     else:
         try:

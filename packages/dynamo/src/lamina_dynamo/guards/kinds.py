@@ -28,8 +28,8 @@ from ..source import Scope, Source, class_attribute
 
 __all__ = ["KINDS", "Guard", "Kind", "ShapeExpr", "TensorExpect", "check_guard", "Values", "evaluate_source"]
 
-_MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
-MISSING = _MISSING  #: what a source evaluates to whose access fails
+#: what a source evaluates to whose access fails
+MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -170,7 +170,7 @@ class Kind:
     relation: bool = False
     """True: ``source`` is a tuple and ``value`` a list of all their values."""
     missing_ok: bool = False
-    """True: the source may be absent (the check gets `_MISSING`)."""
+    """True: the source may be absent (the check gets `MISSING`)."""
     hint: str = ""
 
 
@@ -322,7 +322,7 @@ def _shape_code(text: str) -> types.CodeType:
 
 
 def _explain_tensor(value: Any, expected: TensorExpect) -> str:
-    if value is _MISSING:
+    if value is MISSING:
         return "is gone"
     return expected.mismatch(value) or "no difference left"
 
@@ -431,7 +431,7 @@ _row(
     "NO_CLASS_ATTR",
     "attribute (the value) is nowhere along the MRO of the class x",
     lambda v, s: None,
-    lambda v, e: _class_lookup(v, e) is _MISSING,
+    lambda v, e: _class_lookup(v, e) is MISSING,
     lambda v, e: f"class attribute {e} is there now",
 )
 _row(
@@ -445,7 +445,7 @@ _row(
     "CLASS_ATTR",
     "value: (name, object): the lookup along the MRO of the class finds this very object (or nothing: object missing)",
     lambda v, s: None,
-    lambda v, e: _class_lookup(v, e[0]) is (e[1] if len(e) > 1 else _MISSING),
+    lambda v, e: _class_lookup(v, e[0]) is (e[1] if len(e) > 1 else MISSING),
     lambda v, e: f"class attribute {e[0]} was replaced",
 )
 _row(
@@ -480,7 +480,7 @@ _row(
     "ABSENT",
     "the access (item or attribute) fails",
     lambda v, s: None,
-    lambda v, e: v is _MISSING,
+    lambda v, e: v is MISSING,
     lambda v, e: "is there now",
     missing_ok=True,
 )
@@ -537,7 +537,7 @@ def _class_lookup(cls: type, name: str) -> Any:
     try:
         return class_attribute(cls, name)
     except AttributeError:
-        return _MISSING
+        return MISSING
 
 
 def _class_version(cls: type) -> tuple[tuple[str, int], ...]:
@@ -573,7 +573,7 @@ Values = dict[Source, Any]
 def evaluate_source(
     source: Source | tuple[Source, ...] | None, scope: Scope, values: Values | None = None
 ) -> Any:
-    """The value of a guard's source(s) now; `_MISSING` if the access fails. With `values` each step of a path is taken
+    """The value of a guard's source(s) now; `MISSING` if the access fails. With `values` each step of a path is taken
     once for all the sources that share it."""
     if source is None:
         return None
@@ -583,14 +583,14 @@ def evaluate_source(
         try:
             return source.eval(scope)
         except Exception:  # whatever the access raises: the value is not there
-            return _MISSING
+            return MISSING
     if source in values:
         return values[source]
     base = None if source.base is None else evaluate_source(source.base, scope, values)
     try:
-        found = _MISSING if base is _MISSING else source.step(base, scope)
+        found = MISSING if base is MISSING else source.step(base, scope)
     except Exception:
-        found = _MISSING
+        found = MISSING
     values[source] = found
     return found
 
@@ -599,11 +599,11 @@ def check_guard(guard: Guard, scope: Scope) -> bool:
     """Plain Python form of one guard (``guard.value`` filled in): what the C program must agree with."""
     kind = KINDS[guard.kind]
     value = evaluate_source(guard.source, scope)
-    if not kind.missing_ok and (value is _MISSING or (kind.relation and any(v is _MISSING for v in value))):
+    if not kind.missing_ok and (value is MISSING or (kind.relation and any(v is MISSING for v in value))):
         return False
     if kind.missing_ok and isinstance(guard.source, Source) and guard.source.base is not None:
         # Absent is the last step: the object that it starts from must be there.
-        if evaluate_source(guard.source.base, scope) is _MISSING:
+        if evaluate_source(guard.source.base, scope) is MISSING:
             return False
     try:
         return kind.check(value, guard.value)

@@ -17,7 +17,7 @@ from ..variables.code_object import CodeVariable
 from ..variables.container import TupleVariable
 from ..variables.dicts import DictVariable
 from ..variables.exception import make_exception
-from ..variables.lazy import has_finalizer
+from ..variables.finalizers import has_finalizer
 from .base import NULL, constant
 
 

@@ -500,11 +500,11 @@ class torch_state_kept:
     after."""
 
     def __enter__(self) -> torch_state_kept:
-        from ..variables.context import _outputs
+        from ..variables.context import outputs_under_translation
 
         self.grad = torch.is_grad_enabled()
-        self.outputs = _outputs
-        _outputs.append(None)
+        self.outputs = outputs_under_translation
+        outputs_under_translation.append(None)
         return self
 
     def reset(self) -> None:

@@ -21,15 +21,15 @@ from .builder import wraps_if
 from .constant import ConstantVariable
 from .owner_method import OwnerMethodVariable
 
-_open: list[Any] = []
+open_contexts: list[Any] = []
 """Undo functions of the state changes made for real by the running translation."""
 
-_outputs: list[Any] = []
+outputs_under_translation: list[Any] = []
 
 
 def current_output() -> Any:
     """The output graph being recorded."""
-    return _outputs[-1]
+    return outputs_under_translation[-1]
 
 
 class ContextVariable(VariableTracker):
@@ -244,7 +244,7 @@ class InferenceModeVariable(ContextVariable):
         node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
         self.node = node
         self.real = private.enter_inference_mode(self.mode())
-        _open.append(self)
+        open_contexts.append(self)
 
     def reset(self, output: Any) -> None:
         node = output.graph.create_node("call_function", private.exit_inference_mode, (self.node,), {})
@@ -252,8 +252,8 @@ class InferenceModeVariable(ContextVariable):
         self.undo_real()
 
     def undo_real(self) -> None:
-        if self in _open:
-            _open.remove(self)
+        if self in open_contexts:
+            open_contexts.remove(self)
             private.exit_inference_mode(self.real)
 
 
@@ -276,7 +276,7 @@ class AutocastVariable(ContextVariable):
         node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
         self.node = node
         self.real = private.enter_autocast(*values)
-        _open.append(self)
+        open_contexts.append(self)
 
     def reset(self, output: Any) -> None:
         node = output.graph.create_node("call_function", private.exit_autocast, (self.node,), {})
@@ -284,8 +284,8 @@ class AutocastVariable(ContextVariable):
         self.undo_real()
 
     def undo_real(self) -> None:
-        if self in _open:
-            _open.remove(self)
+        if self in open_contexts:
+            open_contexts.remove(self)
             private.exit_autocast(self.real)
 
 
@@ -316,7 +316,7 @@ class NullContextVariable(ContextVariable):
         return super().call_method(tx, name, args, kwargs)
 
 
-_CLASSES: dict[Any, type[ContextVariable]] = {
+CONTEXT_CLASSES: dict[Any, type[ContextVariable]] = {
     torch.no_grad: GradModeVariable,
     torch.enable_grad: GradModeVariable,
     torch.set_grad_enabled: SetGradEnabledVariable,
@@ -332,7 +332,7 @@ _CLASSES: dict[Any, type[ContextVariable]] = {
 
 
 def _is_context_class(value: Any) -> bool:
-    return issubclass(type(value), type) and value in _CLASSES
+    return issubclass(type(value), type) and value in CONTEXT_CLASSES
 
 
 class ContextClassVariable(VariableTracker):
@@ -378,7 +378,7 @@ class ContextClassVariable(VariableTracker):
     ) -> VariableTracker:
         args = [a.realize() for a in args]
         kwargs = {k: a.realize() for k, a in kwargs.items()}
-        kind = _CLASSES[self.value]
+        kind = CONTEXT_CLASSES[self.value]
         by_itself = kind is GradModeVariable or kind is InferenceModeVariable
         if by_itself and len(args) == 1 and not isinstance(args[0], ConstantVariable):
             return kind(self.value, [], {}).call_function(tx, args, kwargs)  # @torch.no_grad without parentheses
@@ -426,7 +426,7 @@ def wrap_inference_mode(tx: Any, value: Any, source: Any) -> VariableTracker:
 
 @wraps_if(lambda v: issubclass(type(v), torch.autocast), priority=60)
 def wrap_autocast(tx: Any, value: Any, source: Any) -> VariableTracker:
-    if type(value) not in _CLASSES:
+    if type(value) not in CONTEXT_CLASSES:
         raise GraphBreak("context_manager", type=type(value).__name__)
     if source is not None:
         from ..source import AttrSource
@@ -491,5 +491,5 @@ def leave_state(output: Any, cg: Any) -> None:
 
 def restore_state() -> None:
     """Undo what a translation set for real and did not undo itself."""
-    for context in reversed(list(_open)):
+    for context in reversed(list(open_contexts)):
         context.undo_real()

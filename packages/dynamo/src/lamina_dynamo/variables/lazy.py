@@ -7,19 +7,6 @@ from typing import Any
 from .base import VariableTracker
 
 
-def has_finalizer(vt: VariableTracker) -> bool:
-    """Is it an object from outside that runs code of its class when it dies? Records no guard."""
-    if vt.source is None:
-        return False
-    if type(vt) is LazyVariable:
-        vt = vt if vt._real is None else vt._real
-    kind = type(getattr(vt, "_value" if type(vt) is LazyVariable else "value", None))
-    return bool(kind.__flags__ & _HEAP_TYPE) and hasattr(kind, "__del__")
-
-
-_HEAP_TYPE = 1 << 9  # made by a class statement
-
-
 class LazyVariable(VariableTracker):
     """Wraps (value, source); every operation realises it first.  Passing it on costs nothing and guards nothing."""
 

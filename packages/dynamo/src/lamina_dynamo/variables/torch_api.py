@@ -478,20 +478,20 @@ class _Switch:
         self.before = before
 
     def undo_real(self) -> None:
-        from .context import _open
+        from .context import open_contexts
 
-        _open.remove(self)
+        open_contexts.remove(self)
         self.setter(self.before)
 
 
 def _switch(setter: Any, getter: Any) -> Handler:
     def handler(tx: Any, args: list[VariableTracker], kwargs: Any) -> VariableTracker:
-        from .context import _open
+        from .context import open_contexts
 
         value = args[0].as_python_constant()
         node = tx.output.graph.create_node("call_function", setter, (value,), {})
         node.meta.update(val=None, impure=True, stack_trace=tx.stack_trace())
-        _open.append(_Switch(setter, getter()))
+        open_contexts.append(_Switch(setter, getter()))
         setter(value)
         return tx.const(None)
 

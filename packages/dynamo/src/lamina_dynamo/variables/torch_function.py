@@ -22,7 +22,7 @@ from ..source import PythonSource
 from .attributes import bind, find_in_mro
 from .base import VariableTracker
 from .container import ListVariable, TupleVariable
-from .context import _CLASSES, ContextVariable
+from .context import CONTEXT_CLASSES, ContextVariable
 from .dicts import DictVariable
 from .tensor import METHODS, TensorVariable
 from .torch_api import TorchFunctionVariable, handles
@@ -485,4 +485,4 @@ class DisabledOverridesVariable(ContextVariable):
         output.overrides_off -= 1
 
 
-_CLASSES[torch._C.DisableTorchFunctionSubclass] = DisabledOverridesVariable
+CONTEXT_CLASSES[torch._C.DisableTorchFunctionSubclass] = DisabledOverridesVariable

@@ -7,11 +7,9 @@ the translation: generated code makes the real class.
 
 from __future__ import annotations
 
-import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ..graph_break import leave_whole
 from .attributes import (
     DELETED,
     SLOT_TYPES,
@@ -26,6 +24,7 @@ from .base import ObservedException, VariableTracker
 from .builder import wraps_if
 from .constant import is_none
 from .descriptors import WrappedDescriptorVariable
+from .finalizers import check_making
 
 if TYPE_CHECKING:
     from .class_making import MadeClass
@@ -412,9 +411,7 @@ def new_object(
         name, kind = owner.__name__, cls.python_type().__name__
         tx.raise_exception(TypeError, f"{name}.__new__(X): X is not a type object ({kind})")
     real: type = cls.value  # type: ignore[attr-defined]
-    if find_in_mro(tx, real, "__del__", cls) is not None:
-        leave = tx.graph_break if _is_of_a_library(real) else leave_whole
-        leave("weak_reference", type=real.__qualname__, reason="its __del__ runs where the last reference goes")
+    check_making(tx, real, cls)
     if not issubclass(real, owner):
         tx.raise_exception(
             TypeError,
@@ -449,12 +446,6 @@ def new_object(
         return storage
     check_not_abstract(tx, cls)
     return UserObjectVariable(None, None, real, storage, cls)
-
-
-def _is_of_a_library(cls: type) -> bool:
-    """Installed packages finalise what has no meaning to the program (progress bars, pools)."""
-    module = sys.modules.get(cls.__module__)
-    return "site-packages" in (getattr(module, "__file__", None) or "")
 
 
 def check_not_abstract(tx: Any, cls: VariableTracker) -> None:
