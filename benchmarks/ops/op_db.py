@@ -3,7 +3,7 @@ shapes, strides and errors, compared with eager.
 
     python -m benchmarks.ops.op_db run OUT.jsonl [--shard K/N] [--dtypes float32,...] [--per-op N] [--names SUBSTR,...]
                                                  [--layouts plain,transposed,strided] [--backend inductor]
-                                                 [--modules | --errors | --variant method|inplace|out]
+                                                 [--modules] [--errors] [--variant method|inplace|out]
                                                  [--dynamic] [--gradgrad]
     python -m benchmarks.ops.op_db table OUT.jsonl [...]     writes benchmarks/results/op_db.md
 
@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from .judge import Expected, is_closer_than_eager, judge, results_of
-from .samples import DTYPES, LAYOUTS, VARIANTS, Case, cases_of, error_cases, module_cases, spread
+from .samples import DTYPES, LAYOUTS, VARIANTS, Case, cases_of, error_cases, module_cases, module_error_cases, spread
 
 ROOT = pathlib.Path(__file__).parents[2]
 CLOSER = "nearer to float64 than eager: "  # marks half-precision results that differ from eager's for that reason
@@ -157,7 +157,12 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, Callable[[], Found]]]:
         from torch.testing._internal.common_modules import module_db
 
         for info in module_db:
-            if not options.gradgrad or info.supports_gradgrad:
+            if options.errors:
+                out.append((
+                    f"errors module {info.name}",
+                    lambda info=info: check_errors(list(module_error_cases(info)), backend),
+                ))
+            elif not options.gradgrad or info.supports_gradgrad:
                 out.append((
                     f"{prefix} module {info.name}".lstrip(),
                     lambda info=info: run(list(module_cases(info, dtypes, per_op))),
@@ -279,7 +284,9 @@ def reason_for(key: str, problem: str) -> str:
 SECTIONS = {
     "operator": "forward and gradient, static sizes", "dynamic": "one program with symbolic sizes, called with several",
     "gradgrad": "gradients of gradients", "method": "as a method", "inplace": "in place on a copy", "out": "with out=",
-    "errors": "inputs that eager rejects: the same type of error", "module": "forward and gradient, train and eval",
+    "errors": "inputs that eager rejects: the same type of error",
+    "errors module": "constructions and calls that eager rejects: the same type of error",
+    "module": "forward and gradient, train and eval",
 }  # fmt: skip
 
 

@@ -239,3 +239,27 @@ def module_cases(info: Any, dtypes: list[torch.dtype], per_op: int) -> Iterator[
                 made_with = describe((m.constructor_input.args, m.constructor_input.kwargs))
                 label = f"{str(dtype)[6:]} {'train' if training else 'eval'} {made_with} {describe((args, kwargs))}"
                 yield ModuleCase(info.name, module, (None, args, kwargs), label)
+
+
+def module_error_cases(info: Any) -> Iterator[Case]:
+    """Constructions and calls of one ModuleInfo that eager rejects, in training mode and not."""
+    from torch.testing._internal.common_modules import ModuleErrorEnum
+
+    if info.module_error_inputs_func is None:
+        return
+    for training in (True, False):
+        torch.manual_seed(0)
+        for bad in info.module_error_inputs_func(info, "cpu", torch.float32, False, training):
+            made = bad.module_error_input.constructor_input
+            label = f"error {'train' if training else 'eval'} {describe((made.args, made.kwargs))}"
+            if bad.error_on is ModuleErrorEnum.CONSTRUCTION_ERROR:
+                yield Case(info.name, construct, (info.module_cls, tuple(made.args), dict(made.kwargs)), label)
+                continue
+            module = info.module_cls(*made.args, **made.kwargs).train(training)
+            given = bad.module_error_input.forward_input
+            args, kwargs = tuple(given.args), dict(given.kwargs)
+            yield ModuleCase(info.name, module, (None, args, kwargs), f"{label} {describe((args, kwargs))}")
+
+
+def construct(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    return kind(*args, **kwargs).weight.sum()

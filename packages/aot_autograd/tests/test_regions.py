@@ -190,6 +190,34 @@ def test_intermediate_outputs_and_unused_gradients():
     check_same(scope["flat"], weights(6))
 
 
+@pytest.mark.parametrize("rolled", [True, False])
+def test_a_gradient_that_only_an_unused_result_gives_is_none(rolled):
+    def body(x, s, w, b, g):
+        return layer(x, w, b, None), torch.tanh(g * 2.0).exp() + s
+
+    def fn(x, s, *p):
+        results = []
+        for k in range(6):
+            x, s_next = body(x, s, *p[3 * k : 3 * k + 3])
+            results.append(s_next)
+        return (x, *results)
+
+    names = [f"p{k}" for k in range(18)]
+    scope = {"fn": fn}
+    exec(f"def flat(x, s, {', '.join(names)}):\n    return fn(x, s, {', '.join(names)})", scope)
+    start = weights(6)
+    inputs = [start[0], torch.randn(WIDTH), *start[1:]]
+    gm = captured(scope["flat"], inputs)
+    assert region_calls(roll_repeats(gm, rolled))
+    mine = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
+    out = aot.aot_compile(gm, mine, regions=rolled)(*mine)
+    (out[0].sum() + out[2].sum()).backward()  # the second results of the other layers have no gradient
+    eager = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
+    want = scope["flat"](*eager)
+    (want[0].sum() + want[2].sum()).backward()
+    assert [t.grad is None for t in mine] == [t.grad is None for t in eager]
+
+
 def test_a_write_to_what_comes_from_outside_is_not_rolled():
     def body(x, w, b, g):
         return x.mul_(0.5) + layer(x, w, b, g)
@@ -323,11 +351,140 @@ def test_two_runs_and_what_lies_between():
     assert len({n.target for n in region_calls(joint)}) == 4
 
 
-def test_symbolic_sizes_are_left_alone():
+def copied_calls(gm, with_calls=True):
+    rolled = roll_repeats(gm, with_calls)
+    return [n for n in region_calls(rolled) if n.target.is_copied] if rolled else []
+
+
+def nodes_by_target(gm):
+    return sorted(str(n.target) for n in gm.graph.nodes if n.op == "call_function")
+
+
+def conv_stack(layers, training):
+    """Equal blocks of convolution, batch norm and relu; (module captured by name, inputs)."""
+    names = [f"{n}{k}" for k in range(layers) for n in ("w", "g", "b", "m", "v", "c")]
+
+    def body(x, w, g, b, m, v, c):
+        c.add_(1)
+        y = F.batch_norm(F.conv2d(x, w, None, 1, 1), m, v, g, b, training, 0.1)
+        return (F.relu(y * 1.5) + 0.25).mul_(0.5) + x
+
+    lines = [f"def fn(x, {', '.join(names)}):"]
+    for k in range(layers):
+        lines.append(f"    x = body(x, w{k}, g{k}, b{k}, m{k}, v{k}, c{k})")
+    scope = {"body": body}
+    exec("\n".join([*lines, "    return (x,)"]), scope)
+    g = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 3, 5, 5, generator=g).requires_grad_()]
+    for _ in range(layers):
+        inputs += [
+            (torch.randn(3, 3, 3, 3, generator=g) / 5).requires_grad_(), torch.rand(3, generator=g).requires_grad_(),
+            torch.rand(3, generator=g).requires_grad_(), torch.zeros(3), torch.ones(3), torch.tensor(0),
+        ]  # fmt: skip
+    return scope["fn"], inputs
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("rolled", [True, False])
+def test_convolutions_and_running_statistics_are_copied(training, rolled):
+    fn, inputs = conv_stack(6, training)
+    gm = captured(fn, [t.clone().detach().requires_grad_(t.requires_grad) for t in inputs])
+    assert len(copied_calls(gm)) == 6
+    results = []
+    for on in (True, False):
+        mine = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
+        with aot.config.patch(regions=on):
+            call = aot.aot_compile(gm, mine, regions=rolled)
+        out = call(*mine)[0]
+        out.sin().sum().backward()
+        results.append((out, [t.grad for t in mine], mine, [t._version for t in mine], call.joint.gm))
+    (out, grads, state, versions, joint), (plain_out, plain_grads, plain_state, plain_versions, plain) = results
+    torch.testing.assert_close(out, plain_out)
+    for got, want in zip((*grads, *state), (*plain_grads, *plain_state), strict=True):
+        if want is not None:
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()
+    assert versions == plain_versions
+    assert not region_calls(joint)
+    assert nodes_by_target(joint) == nodes_by_target(plain)
+    aot.check_graph(joint)
+
+
+def test_a_copied_region_is_traced_once(monkeypatch):
+    from lamina_aot_autograd.trace import region_calls as calls
+
+    made = []
+    monkeypatch.setattr(calls, "Copied", lambda joint: made.append(joint) or copies.Copied(joint))
+    from lamina_aot_autograd.trace import region_copies as copies
+
+    fn, inputs = conv_stack(8, True)
+    gm = captured(fn, [t.clone().detach().requires_grad_(t.requires_grad) for t in inputs])
+    aot.aot_compile(gm, inputs)
+    assert len(made) == 1
+
+
+def test_a_copy_names_the_line_of_its_own_layer():
+    fn, inputs = conv_stack(6, True)
+    gm = captured(fn, [t.clone().detach().requires_grad_(t.requires_grad) for t in inputs])
+    convolutions = [n for n in gm.graph.nodes if n.target is F.conv2d]
+    for k, node in enumerate(convolutions):
+        node.meta["stack_trace"] = f"layer {k}"
+    joint = aot.aot_compile(gm, inputs).joint.gm
+    lines = [
+        n.meta.get("stack_trace") for n in joint.graph.nodes
+        if "convolution.default" in str(n.target) and n.meta["partition"] == "forward"
+    ]  # fmt: skip
+    assert lines == [f"layer {k}" for k in range(6)]
+
+
+def test_running_statistics_shared_by_layers_are_written_in_turn():
+    def fn(x, m, v, *ws):
+        for w in ws:
+            x = F.batch_norm(F.conv2d(x, w, None, 1, 1), m, v, None, None, True, 0.1).relu() * 1.5 + 0.25 + x
+        return (x,)
+
+    scope = {"fn": fn}
+    exec(f"def flat(x, m, v, {', '.join(f'w{k}' for k in range(6))}):\n    return fn(x, m, v, "
+         f"{', '.join(f'w{k}' for k in range(6))})", scope)  # fmt: skip
+    g = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 3, 4, 4, generator=g).requires_grad_(), torch.zeros(3), torch.ones(3)]
+    inputs += [torch.randn(3, 3, 3, 3, generator=g).requires_grad_() for _ in range(6)]
+    gm = captured(scope["flat"], inputs)
+    eager, mine = ([t.detach().clone().requires_grad_(t.requires_grad) for t in inputs] for _ in range(2))
+    want = scope["flat"](*eager)[0]
+    assert copied_calls(gm)
+    got = aot.aot_compile(gm, mine)(*mine)[0]
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(mine[1:3], eager[1:3])
+    assert [t._version for t in mine] == [t._version for t in eager]
+
+
+def test_symbolic_sizes_are_copied():
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    gm = captured(stack(6), weights(6))
-    size = ShapeEnv().create_unbacked_symint()
-    for node in gm.graph.nodes:
-        node.meta["val"] = size
-    assert roll_repeats(gm) is None
+    inputs = weights(6)
+    gm = captured(stack(6), inputs)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    fakes = [
+        mode.from_tensor(t, symbolic_context=None if k == 0 else static_context(t)) for k, t in enumerate(inputs)
+    ]
+    with mode:
+        _Record(gm).run(*fakes)
+    assert len(copied_calls(gm)) >= 4
+    call = aot.aot_compile(gm, inputs, regions=True)
+    for rows in (4, 7):
+        mine = [torch.randn(rows, WIDTH).requires_grad_(), *(t.detach().clone().requires_grad_() for t in inputs[1:])]
+        eager = [t.detach().clone().requires_grad_() for t in mine]
+        got, want = call(*mine)[0], stack(6)(*eager)[0]
+        torch.testing.assert_close(got, want)
+        got.sin().sum().backward()
+        want.sin().sum().backward()
+        torch.testing.assert_close([t.grad for t in mine], [t.grad for t in eager])
+    assert not region_calls(call.joint.gm)
+
+
+def static_context(t):
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    return StatelessSymbolicContext([DimDynamic.STATIC] * t.dim())

@@ -47,7 +47,8 @@ def aot_compile(
     "min_cut",
     "save_everything" or a function. decompositions: overload -> function, traced in place of the op; or a function from
     GraphModule to GraphModule, run on each graph before its compiler. memory_budget: see `partition`. regions: the
-    compilers take graphs with calls of a `Region`, so that repeated structure is traced once and compiled once.
+    compilers take graphs with calls of a `Region`, so that repeated structure is traced once and compiled once; else it
+    is traced once and written out.
 
     The result is compiled under the current grad mode and autocast state. It carries `aliasing_assumptions` (pairs of
     inputs that must not overlap for the first graph to be used; when they do, another is traced), `unboxed` where a
@@ -183,7 +184,7 @@ class _Entries:
         self.mutated: set[int] = set()
         self.entries: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self.constants: list[int] = []
-        self.rolled = roll_repeats(gm) if options.regions else None
+        self.rolled = roll_repeats(gm, options.regions) if config.get().regions else None
         self.regions = RegionTracer(self._partition, options.decompositions)
 
     def build(self, examples: list[Any]) -> Callable[..., Any]:

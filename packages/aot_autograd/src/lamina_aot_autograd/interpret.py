@@ -181,7 +181,7 @@ class Interpreter:
 
     def _region(self, region: Region, args: Any, meta: dict) -> Any:
         if self.regions is not None:
-            return self.regions.call(self.tracer, region, args)
+            return self.regions.call(self.tracer, region, args, meta)
         return self._run(region.graph_module, args, {}, meta)
 
     def _callable(self, gm: fx.GraphModule, meta: dict) -> Callable:

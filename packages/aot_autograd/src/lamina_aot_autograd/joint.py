@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from . import printing
 from ._torch import (
     DisableAutocast,
     DispatchMode,
+    append_node,
     lazy_graph_module,
     register_names,
     run_backward,
@@ -34,6 +36,7 @@ from .trace.tracer import Tracer
 from .wrappers.dedup import AliasGroup
 
 aten = torch.ops.aten
+_NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 
 
 def trace_joint(
@@ -45,19 +48,20 @@ def trace_joint(
     with_backward: bool = True,
     regions: Any = None,
     observed: bool = True,
+    sizes: Any = None,
 ) -> JointGraph:
     """Trace `gm` on tensors like `example_inputs` (real tensors, fakes, ints) into a JointGraph.
 
     decompositions: overload -> Python function traced in its place. groups: inputs that share memory and are written
-    (see
-    `wrappers.dedup`). with_backward=False leaves gradients out. regions: traces the calls
-    of regions in `gm` (`trace.region_calls.RegionTracer`); None: they are traced as if written out. observed: tell
-    listeners, write dumps. Runs under the current grad mode and autocast state.
+    (see `wrappers.dedup`). with_backward=False leaves gradients out. regions: traces the calls of regions in `gm`
+    (`trace.region_calls.RegionTracer`); None: they are traced as if written out. observed: tell listeners, write
+    dumps. sizes: symbolic sizes known outside (`trace.sizes.SizeNodes`), for a part of a graph.
+    Runs under the current grad mode and autocast state.
     Raises TraceError (or what the program itself raises).
     """
     start = time.perf_counter()
     with _ambient_state_kept():
-        joint = _Trace(gm, example_inputs, decompositions, groups, with_backward, regions).run()
+        joint = _Trace(gm, example_inputs, decompositions, groups, with_backward, regions, sizes).run()
     joint.seconds = time.perf_counter() - start
     if not observed:
         return joint
@@ -99,6 +103,7 @@ class _Trace:
         groups: Sequence[AliasGroup],
         with_backward: bool,
         regions: Any,
+        sizes: Any,
     ) -> None:
         self.gm = gm
         self.examples = list(example_inputs)
@@ -107,6 +112,7 @@ class _Trace:
         self.regions = regions
         self.graph = fx.Graph()
         self.tracer = Tracer(self.graph, decompositions)
+        self.tracer.sizes.outer = sizes
         self.input_descs: list[InputDesc] = []
         self.leaves: list[Any] = []  # per forward input: the tensor that gradients are taken for, or None
         self.roots: list[Any] = []  # per forward input: trace tensor or number
@@ -154,7 +160,8 @@ class _Trace:
         return values
 
     def _placeholder(self, name: str, val: Any, desc: InputDesc) -> fx.Node:
-        node = self.graph.placeholder(self.tracer.name(name))
+        name = self.tracer.name(name)
+        node = append_node(self.graph, name, name, (), {}, "placeholder")
         node.meta["val"] = val
         node.meta["desc"] = desc
         node.meta["partition"] = "forward"
@@ -362,7 +369,7 @@ def _kind_of(node: fx.Node, example: Any) -> str:
 
 
 def _plain_name(name: str) -> str:
-    text = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    text = _NOT_IN_NAMES.sub("_", name)
     base, _, number = text.rpartition("_")
     return f"{text}_in" if number.isdigit() and base else text
 

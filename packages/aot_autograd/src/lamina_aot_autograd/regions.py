@@ -8,8 +8,11 @@ each node of each layer (see `trace.region_calls`).
 
 What is read from outside of a stretch is an argument, whatever it is in each call: parameters, a mask, what the layer
 before left. Nothing else may differ. A stretch holds no node whose meaning depends on more than its arguments: no
-change
-of a mode, no sub-graph, no attribute, no write to a tensor that the stretch did not make, no symbolic size.
+change of a mode, no sub-graph, no attribute, no write to a tensor that the stretch did not make, unless that is an
+input without gradient (running statistics).
+
+A region is either called (`Region.is_copied` False: one node of the traced graph) or copied: traced once, its nodes
+written out for each call, where a call would hide what the compiler must see (see `trace.region_copies`).
 """
 
 from __future__ import annotations
@@ -23,11 +26,17 @@ import torch
 import torch.fx as fx
 import torch.nn.functional as F
 
-from ._torch import append_node, lazy_graph_module, register_names, set_grad_enabled
+from ._torch import append_node, copy_node, lazy_graph_module, register_names, set_grad_enabled
 
 FEWEST_REPEATS = 3
 FEWEST_NODES = 64
 """Nodes that rolling up must save: below that, compiling them costs less than a region's own overhead."""
+
+REGION_POSITION = "region_position"
+"""Key in the meta of a region's nodes, and of those traced from them: which node of the stretch it is."""
+
+STANDS_FOR = "stands_for"
+"""Key in the meta of a call of a copied region: the meta of the captured nodes that it stands for."""
 
 _TRIED_PERIODS = 8
 
@@ -37,7 +46,7 @@ _HEAVY = {
     operator.matmul, "matmul",
 }  # fmt: skip
 
-# Where images lie in memory is chosen for a whole graph.
+# Where images lie in memory is chosen for a whole graph: regions with these are copied, not called.
 _WHOLE_GRAPH = {F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
 
 _STATEFUL = {
@@ -53,11 +62,12 @@ class Region:
     graph_module: what it computes, positional tensors in, a flat tuple out. It is an FX `call_function` target; two
     nodes with the same target are two calls of the same region. Whoever rewrites a graph rewrites `graph_module` of
     each
-    distinct region and puts `with_graph(new)` in its place.
+    distinct region and puts `with_graph(new)` in its place. is_copied: it is traced once and leaves no call behind.
     """
 
-    def __init__(self, name: str, graph_module: fx.GraphModule) -> None:
+    def __init__(self, name: str, graph_module: fx.GraphModule, is_copied: bool = False) -> None:
         self.graph_module = graph_module
+        self.is_copied = is_copied
         self.__name__ = self.__qualname__ = name
         self.__module__ = __name__
         self._targets: frozenset[Any] | None = None
@@ -70,7 +80,7 @@ class Region:
 
     def with_graph(self, graph_module: fx.GraphModule) -> Region:
         """A region of the same name that computes `graph_module`."""
-        return Region(self.__name__, graph_module)
+        return Region(self.__name__, graph_module, self.is_copied)
 
     def targets(self) -> frozenset[Any]:
         """Targets of the calls inside."""
@@ -103,10 +113,8 @@ class _Signatures:
 
     def _key(self, node: fx.Node) -> Any:
         target: Any = node.target
-        if node.op not in ("call_function", "call_method") or target in _STATEFUL or target in _WHOLE_GRAPH:
+        if node.op not in ("call_function", "call_method") or target in _STATEFUL:
             raise _Plain
-        if target is F.batch_norm and _argument(node, 5, "training") is not False:
-            raise _Plain  # running statistics are written
         return (
             node.op,
             target,
@@ -148,23 +156,50 @@ def _constant(x: Any) -> Any:
 
 
 def describe(val: Any) -> Any:
-    """Metadata of a value as a hashable key; a private mark where it has none or symbolic sizes."""
+    """Metadata of a value as a hashable key, symbolic sizes by their expressions; a private mark where it has none."""
     if isinstance(val, torch.Tensor):
         if val.layout is not torch.strided:
             return _UNKNOWN
         shape, stride, offset = tuple(val.shape), val.stride(), val.storage_offset()
         if not all(type(n) is int for n in (*shape, *stride, offset)):
-            return _UNKNOWN
+            shape, stride = tuple(map(_size, shape)), tuple(map(_size, stride))
+            offset = _size(offset)
         return ("tensor", shape, stride, offset, val.dtype, val.device, val.requires_grad)
     if isinstance(val, (tuple, list)):
         parts = tuple(describe(v) for v in val)
         return _UNKNOWN if any(p is _UNKNOWN for p in parts) else (type(val), parts)
     if val is None:
         return _UNKNOWN
+    if isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return _Symbolic(val)
     try:
         return _constant(val)
     except _Plain:
         return _UNKNOWN
+
+
+class _Symbolic:
+    """A symbolic number in a key, equal where its expression is."""
+
+    __slots__ = ("expression", "kind")
+
+    def __init__(self, value: Any) -> None:
+        self.expression, self.kind = value.node.expr, type(value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Symbolic and (self.expression, self.kind) == (other.expression, other.kind)
+
+    def __hash__(self) -> int:
+        return hash((self.expression, self.kind))
+
+
+def _size(n: Any) -> Any:
+    return n if type(n) is int else _Symbolic(n)
+
+
+def has_symbols(key: Any) -> bool:
+    """Is there a symbolic number in a key of `describe`?"""
+    return type(key) is _Symbolic or (isinstance(key, tuple) and any(map(has_symbols, key)))
 
 
 def is_described(key: Any) -> bool:
@@ -193,16 +228,20 @@ _IN_PLACE_OPERATORS = frozenset(n for n in dir(operator) if n.startswith("i") an
 class _Run:
     """Nodes [start, start + period * repeats) repeat with this period; `slots` and `outputs` as `_wiring` gives."""
 
-    def __init__(self, start: int, period: int, repeats: int, inputs: list[list[fx.Node]], outputs: list[int]) -> None:
+    def __init__(
+        self, start: int, period: int, repeats: int, inputs: list[list[fx.Node]], outputs: list[int], is_copied: bool
+    ) -> None:
         self.start, self.period, self.repeats = start, period, repeats
         self.inputs = inputs  # per repeat: the values read from outside, in one order
         self.outputs = outputs  # positions in a repeat of the values that are read outside of it
+        self.is_copied = is_copied
 
 
 class _Finder:
-    def __init__(self, gm: fx.GraphModule) -> None:
+    def __init__(self, gm: fx.GraphModule, with_calls: bool) -> None:
+        self.with_calls = with_calls
         self.nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
-        signatures = _Signatures()
+        self.signatures = signatures = _Signatures()
         self.numbers = [signatures.number(n) for n in self.nodes]
         self.at = {n: i for i, n in enumerate(self.nodes)}
 
@@ -291,7 +330,19 @@ class _Finder:
                 if any(not low <= self.at.get(user, -1) < low + period for user in self.nodes[low + j].users):
                     outputs.add(j)
         inputs = [shapes[k][1] for k in range(first, first + count)]  # type: ignore[index]
-        return _Run(start + first * period, period, count, inputs, sorted(outputs))
+        start += first * period
+        is_copied = not self.with_calls or self._must_be_copied(start, period)
+        return _Run(start, period, count, inputs, sorted(outputs), is_copied)
+
+    def _must_be_copied(self, start: int, period: int) -> bool:
+        """Whether a stretch holds what a call would hide, or what a call cannot hold."""
+        for node in self.nodes[start : start + period]:
+            if node.target in _WHOLE_GRAPH or _outside_written(node, self.at, start) or self._is_symbolic(node):
+                return True
+        return False
+
+    def _is_symbolic(self, node: fx.Node) -> bool:
+        return any(has_symbols(self.signatures.value(n)) for n in (node, *node.all_input_nodes))
 
     def _shape(self, start: int, period: int) -> tuple[tuple, list[fx.Node]] | None:
         """(what each argument refers to, values read from outside) of one repeat; None where it writes to those."""
@@ -306,9 +357,27 @@ class _Finder:
                     wires.append(("out", slots.setdefault(used, len(slots))))
             if _writes_first_argument(node):
                 written = _argument(node, 0, "input")
-                if "out" in node.kwargs or not isinstance(written, fx.Node) or written in slots:
+                if "out" in node.kwargs or not isinstance(written, fx.Node):
                     return None
+            if any(not _is_plain_input(n) for n in _outside_written(node, self.at, start)):
+                return None
         return tuple(wires), list(slots)
+
+
+def _outside_written(node: fx.Node, at: dict[fx.Node, int], start: int) -> list[fx.Node]:
+    """What a node writes to and a stretch that begins at `start` did not make."""
+    written = []
+    if _writes_first_argument(node):
+        written.append(_argument(node, 0, "input"))
+    if node.target is F.batch_norm and _argument(node, 5, "training") is not False:
+        written += [_argument(node, 1, "running_mean"), _argument(node, 2, "running_var")]
+    return [n for n in written if isinstance(n, fx.Node) and at.get(n, -1) < start]
+
+
+def _is_plain_input(node: fx.Node) -> bool:
+    """An input of the graph that carries no gradient."""
+    val = node.meta.get("val", node.meta.get("example_value"))
+    return node.op == "placeholder" and isinstance(val, torch.Tensor) and not val.requires_grad
 
 
 def _nodes_in(*containers: Any) -> Iterator[fx.Node]:
@@ -334,9 +403,10 @@ def _is_view(node: fx.Node) -> bool:
 # -- rolling up -----------------------------------------------------------------------------------------------------
 
 
-def roll_repeats(gm: fx.GraphModule) -> fx.GraphModule | None:
-    """`gm` with each run of equal stretches as calls of a Region, or None when there is none worth it."""
-    finder = _Finder(gm)
+def roll_repeats(gm: fx.GraphModule, with_calls: bool = True) -> fx.GraphModule | None:
+    """`gm` with each run of equal stretches as calls of a Region, or None when there is none worth it.
+    with_calls=False: all regions are copied when they are traced."""
+    finder = _Finder(gm, with_calls)
     runs = finder.find(0, len(finder.nodes))
     if not runs:
         return None
@@ -345,12 +415,12 @@ def roll_repeats(gm: fx.GraphModule) -> fx.GraphModule | None:
     env: dict[fx.Node, fx.Node] = {}
     for node in gm.graph.nodes:
         if node.op == "placeholder":
-            env[node] = graph.node_copy(node, env.__getitem__)
+            env[node] = copy_node(graph, node, env)
     i = 0
     while i < len(finder.nodes):
         run = starts.get(i)
         if run is None:
-            env[finder.nodes[i]] = graph.node_copy(finder.nodes[i], env.__getitem__)
+            env[finder.nodes[i]] = copy_node(graph, finder.nodes[i], env)
             i += 1
             continue
         region = _make_region(finder, run, gm, f"region_{runs.index(run)}")
@@ -375,6 +445,8 @@ def _append_call(
         key: v for key, v in finder.nodes[start].meta.items() if key in ("stack_trace", "nn_module_stack")
     }
     call.meta["val"] = [n.meta.get("val") for n in own]
+    if region.is_copied:
+        call.meta[STANDS_FOR] = [n.meta for n in finder.nodes[start : start + run.period]]
     for position, node in enumerate(own):
         item = append_node(graph, f"{call.name}_{position}", operator.getitem, (call, position), {})
         item.meta = dict(call.meta, val=node.meta.get("val"))
@@ -385,12 +457,34 @@ def _make_region(finder: _Finder, run: _Run, gm: fx.GraphModule, name: str) -> R
     graph = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}
     for k, node in enumerate(run.inputs[0]):
-        env[node] = graph.placeholder(f"arg_{k}")
+        env[node] = append_node(graph, f"region_arg_{k}", f"region_arg_{k}", (), {}, "placeholder")
         env[node].meta["val"] = node.meta.get("val")
-    for node in finder.nodes[run.start : run.start + run.period]:
-        env[node] = graph.node_copy(node, env.__getitem__)
+    for position, node in enumerate(finder.nodes[run.start : run.start + run.period]):
+        env[node] = copy_node(graph, node, env)
+        env[node].meta[REGION_POSITION] = position
     graph.output(tuple(env[finder.nodes[run.start + j]] for j in run.outputs))
-    return Region(name, lazy_graph_module(torch.nn.Module(), graph))
+    register_names(graph)
+    return Region(name, lazy_graph_module(torch.nn.Module(), graph), run.is_copied)
 
 
-__all__ = ["Region", "roll_repeats"]
+def reached_results(graph: fx.Graph, bits: dict[fx.Node, int]) -> list[int]:
+    """Per result of a graph the union of the bits that its inputs carry (`bits`) and it depends on. Results of a called
+    region depend on what they are computed from, not on all that the call is given."""
+    bits = dict(bits)
+    calls: dict[fx.Node, list[int]] = {}
+    for node in graph.nodes:
+        if node.op == "output":
+            return [bits.get(v, 0) if isinstance(v, fx.Node) else 0 for v in node.args[0]]  # type: ignore[union-attr]
+        if isinstance(node.target, Region):
+            inner = node.target.graph_module.graph
+            given = [n for n in inner.nodes if n.op == "placeholder"]
+            calls[node] = reached_results(inner, {p: bits.get(a, 0) for p, a in zip(given, node.args)})  # type: ignore
+        elif node.target is operator.getitem and node.args[0] in calls:
+            bits[node] = calls[node.args[0]][node.args[1]]  # type: ignore[index]
+            continue
+        for feeding in node.all_input_nodes:
+            bits[node] = bits.get(node, 0) | bits.get(feeding, 0)
+    raise ValueError("a graph without an output node")
+
+
+__all__ = ["Region", "reached_results", "roll_repeats"]

@@ -38,10 +38,10 @@ from .double_backward import (
     rng_state,
     tensor_inputs,
 )
-from .errors import AotError
 from .observe import is_observed, report
 from .partition import Partition, note_saved_strides
 from .partition.extract import is_grad_mode_read, is_random
+from .regions import reached_results
 from .schemas import GraphMetadata, JointGraph
 from .wrappers import mutation
 from .wrappers.accumulate import GradientSinks
@@ -541,16 +541,9 @@ class _MissingTangents:
         return self.reached
 
     def _reach(self) -> list[int]:
-        bits: dict[fx.Node, int] = {}
         placeholders = [n for n in self.backward.graph.nodes if n.op == "placeholder"]
-        for k, node in enumerate(placeholders[len(placeholders) - self.count :]):
-            bits[node] = 1 << k
-        for node in self.backward.graph.nodes:
-            if node.op == "output":
-                return [bits.get(v, 0) if isinstance(v, fx.Node) else 0 for v in node.args[0]]
-            for feeding in node.all_input_nodes:
-                bits[node] = bits.get(node, 0) | bits.get(feeding, 0)
-        raise AotError("a backward graph without an output node")
+        first = len(placeholders) - self.count
+        return reached_results(self.backward.graph, {node: 1 << k for k, node in enumerate(placeholders[first:])})
 
 
 def _gradients(slots: Sequence[int | None], passed: dict[int, str], parts: Partition) -> list[str]:

@@ -19,14 +19,10 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ..errors import UnsupportedError
-from ..regions import Region, describe, is_described
+from ..regions import STANDS_FOR, Region, describe, has_symbols, is_described
+from .region_copies import Copied, RegionRefused, tangents_behind
 from .rules import contiguous
 from .tensor import TraceTensor, make_value
-
-
-class RegionRefused(UnsupportedError):
-    """The graph has to be traced without regions."""
 
 
 class Traced:
@@ -58,6 +54,9 @@ class Traced:
         self.slots = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
         placeholders = [n for n in parts.backward.graph.nodes if n.op == "placeholder"]
         self.tangent_vals = [n.meta["val"] for n in placeholders[len(self.saved) :]]
+        reached = tangents_behind(list(parts.backward.graph.nodes)[:-1], placeholders[len(self.saved) :])
+        results: Any = parts.backward.graph.output_node().args[0]
+        self.behind = {s: reached.get(results[s], 0) for s in self.slots.values() if s is not None}
 
 
 def _output_vals(gm: fx.GraphModule) -> list[Any]:
@@ -73,36 +72,48 @@ class RegionTracer:
     def __init__(self, partition: Callable[..., Any], decompositions: dict | None) -> None:
         self.partition = partition
         self.decompositions = decompositions
-        self.known: dict[tuple, Traced] = {}
+        self.known: dict[tuple, Traced | Copied] = {}
 
-    def call(self, tracer: Any, region: Region, args: Sequence[Any]) -> list[Any]:
-        """Trace one call; results as trace tensors."""
+    def call(self, tracer: Any, region: Region, args: Sequence[Any], meta: dict) -> list[Any]:
+        """Trace one call; results as trace tensors. `meta`: of the node that calls."""
         for a in args:
+            if isinstance(a, torch.SymInt) and region.is_copied:
+                continue
             if type(a) is not TraceTensor or a._s is None or a._s.real is not None:
                 raise RegionRefused("an argument of a region that is no traced tensor")
         traced = self._find(tracer, region, args)
+        if isinstance(traced, Copied):
+            return traced.call(tracer, args, meta[STANDS_FOR])
         nodes = tuple(tracer.lower(a) for a in args)
         if traced.has_backward:
             return list(_Call.apply(tracer, traced, nodes, *args))
         return _record(tracer, traced.forward, nodes, traced.forward_vals, range(traced.count))[0]
 
-    def _find(self, tracer: Any, region: Region, args: Sequence[Any]) -> Traced:
+    def _find(self, tracer: Any, region: Region, args: Sequence[Any]) -> Traced | Copied:
         from ..joint import autocast_state, trace_joint
 
         key = (region, tuple(describe(a) for a in args), torch.is_grad_enabled(), autocast_state())
         known = self.known.get(key)
         if known is None:
-            if not all(map(is_described, key[1])):
+            if not all(map(is_described, key[1])) or (has_symbols(key[1]) and not region.is_copied):
                 raise RegionRefused("an argument of a region with symbolic sizes")
             examples = [
                 make_value(tuple(a.shape), a.stride(), a.dtype, a.device, a.requires_grad, a.storage_offset())
+                if isinstance(a, torch.Tensor)
+                else a
                 for a in args
             ]
             name = region.__name__ if not self.known else f"{region.__name__}_{len(self.known)}"
             tracer.__exit__(None, None, None)  # what tracing the region runs is no part of the outer graph
             try:
-                joint = trace_joint(region.graph_module, examples, decompositions=self.decompositions, observed=False)
-                known = Traced(name, joint, self.partition)
+                joint = trace_joint(
+                    region.graph_module,
+                    examples,
+                    decompositions=self.decompositions,
+                    observed=False,
+                    sizes=tracer.sizes,
+                )
+                known = Copied(joint) if region.is_copied else Traced(name, joint, self.partition)
             except RegionRefused:
                 raise
             except Exception as error:  # the program's own error or ours: tracing without regions decides
@@ -153,7 +164,8 @@ class _Call(torch.autograd.Function):
         _ = ctx.saved_tensors
         tangents = [_fit(grads[p], v) for p, v in zip(traced.tangents, traced.tangent_vals, strict=True)]
         nodes = (*ctx.saved_nodes, *(tracer.lower(t) for t in tangents))
-        slots = sorted({s for s in traced.slots.values() if s is not None})
+        present = sum(1 << k for k, p in enumerate(traced.tangents) if grads[p] is not None)
+        slots = sorted(s for s, bits in traced.behind.items() if bits & present)
         tensors, _ = _record(tracer, traced.backward, nodes, traced.backward_vals, slots)
         by_slot = dict(zip(slots, tensors))
         count = len(ctx.needs_input_grad) - 3

@@ -14,6 +14,11 @@ from ..errors import UnsupportedError
 aten = torch.ops.aten
 
 
+def outside_size() -> int:
+    """Stands in the graph of a region for a size that only the graph around it knows."""
+    raise RuntimeError("a region of a graph does not run alone")
+
+
 class SizeNodes:
     """Maps symbols to the graph values they come from, and expressions of symbols to nodes."""
 
@@ -21,6 +26,7 @@ class SizeNodes:
         self.tracer = tracer
         self.symbols: dict[Any, tuple[Any, fx.Node, int]] = {}
         self.cache: dict[Any, fx.Node] = {}
+        self.outer: SizeNodes | None = None  # of the graph that this one is a part of
 
     def add_source(self, value: Any, node: fx.Node, dim: int = -1) -> None:
         """`value` (SymInt) is the value of `node` (dim < 0) or the size of `node` in `dim`."""
@@ -52,6 +58,10 @@ class SizeNodes:
             return float(expr)
         if expr.is_Symbol:
             source = self.symbols.get(expr)
+            if source is None and self.outer is not None and expr in self.outer.symbols:
+                size = self.outer.symbols[expr][0]  # whoever copies this graph asks the outer one for it
+                node = self.cache[expr] = self._record("size", outside_size, (), size)
+                return node
             if source is None:
                 raise UnsupportedError(f"a symbolic size {expr} with no input that has it")
             sym, node, dim = source

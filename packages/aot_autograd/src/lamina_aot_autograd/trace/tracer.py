@@ -17,6 +17,7 @@ import torch.fx as fx
 from .._torch import DispatchMode, append_node, current_autograd_node, increment_version, next_sequence_nr
 from ..errors import DataDependentError, UnsupportedError
 from ..functionalize import read_step, write
+from ..regions import REGION_POSITION
 from . import op_info
 from .fallback import meta_results, result_device
 from .op_info import COMPOSITE, INPLACE, MUTATE, OUT, PURE, VIEW, OpInfo
@@ -126,7 +127,8 @@ class Tracer(DispatchMode):
         self._sequence_starts.append(next_sequence_nr())
         self._sequence_meta.append(meta)
 
-    def _origin(self) -> tuple[dict, int]:
+    def origin(self) -> tuple[dict, int]:
+        """(meta of the captured node that runs or whose gradient is taken, number of its autograd node)."""
         if self.phase == "forward":
             return self.source_meta, next_sequence_nr() - 1
         node = current_autograd_node()
@@ -155,7 +157,7 @@ class Tracer(DispatchMode):
             self.large_number = False
             check_numbers(func, args, kwargs, val)
         node = append_node(self.graph, self.name(base), func, args, kwargs)
-        origin, number = self._origin()
+        origin, number = self.origin()
         meta = node.meta
         meta["val"] = val
         meta["seq_nr"] = number
@@ -169,6 +171,9 @@ class Tracer(DispatchMode):
         stack = origin.get("nn_module_stack")
         if stack is not None:
             meta["nn_module_stack"] = stack
+        position = origin.get(REGION_POSITION)
+        if position is not None:
+            meta[REGION_POSITION] = position
         return node
 
     def emit(self, func: Any, args: tuple, kwargs: dict, like: Any) -> fx.Node:
