@@ -230,28 +230,37 @@ class SelfDictSource(Source):
 
 class InstanceAttrSource(Source):
     """``base.__dict__[name]``, spelled ``base.name``: an instance attribute, read without descriptors or
-    ``__getattr__``.
+    ``__getattr__``. ``is_plain``: ``base.name`` gives it, since neither a descriptor of the class nor its
+    ``__getattribute__`` comes first.
     """
 
-    __slots__ = ("attr",)
+    __slots__ = ("attr", "is_plain")
     access_op = "INSTANCE_ATTR"
 
-    def __init__(self, base: Source, attr: str) -> None:
-        super().__init__(base, attr)
-        self.attr = attr
+    def __init__(self, base: Source, attr: str, is_plain: bool = True) -> None:
+        super().__init__(base, attr, is_plain)
+        self.attr, self.is_plain = attr, is_plain
 
     def spell(self) -> str:
         assert self.base is not None
         return f"{self.base.name}.{self.attr}"
 
     def step(self, value: Any, scope: Scope) -> Any:
-        return object.__getattribute__(value, "__dict__")[self.attr]
+        return instance_attribute(value, self.attr)
 
     def operand(self) -> Any:
         return self.attr
 
     def emit(self, codegen: Any) -> None:
-        codegen.load_attr(self.attr)
+        if self.is_plain:
+            codegen.load_attr(self.attr)
+        else:
+            self._emit_through(codegen, instance_attribute, self.attr)
+
+
+def instance_attribute(obj: Any, name: str) -> Any:
+    """What the instance dict of an object has under a name; KeyError if nothing."""
+    return object.__getattribute__(obj, "__dict__")[name]
 
 
 class ModuleMemberSource(Source):

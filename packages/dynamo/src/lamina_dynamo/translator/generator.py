@@ -16,13 +16,14 @@ from .blocks import misses_exit, passes_exit
 class GeneratorVariable(VariableTracker):
     """A generator made inside the region. Its body runs interleaved with the frame that consumes it."""
 
-    __slots__ = ("child", "started", "finished", "handled", "rebuilt", "running")
+    __slots__ = ("child", "started", "finished", "fn", "handled", "rebuilt", "running")
     is_mutable = True
     notices_drop = True
 
-    def __init__(self, child: Translator, started: bool = False):
+    def __init__(self, child: Translator, fn: VariableTracker, started: bool = False):
         self.source = None
         self.child = child
+        self.fn = fn
         self.started = started
         self.finished = False
         self.handled: Any = None
@@ -96,7 +97,7 @@ class GeneratorVariable(VariableTracker):
         except ObservedException as e:
             self.finished = True
             if e.matches(StopIteration):
-                tx.raise_exception(RuntimeError, "generator raised StopIteration")
+                raise ObservedException(_escaped_stop(tx, e.vt)) from None
             raise
         finally:
             self.running = False
@@ -119,7 +120,7 @@ class GeneratorVariable(VariableTracker):
         if name == "__class__":
             return tx.wrap(GeneratorType, None)
         if name in ("__name__", "__qualname__"):
-            return constant(self.child.f_code.co_name)
+            return self.fn.get_attr(tx, name)
         if not hasattr(GeneratorType, name):
             tx.raise_exception(AttributeError, f"'generator' object has no attribute '{name}'")
         raise GraphBreak("unknown_attribute", type="generator", name=name)
@@ -204,6 +205,16 @@ def only_passes_exit(child: Translator) -> bool:
             inst = child.instructions[inst.index + 1]
         entry = inst.exc
     return False
+
+
+def _escaped_stop(tx: Any, stop: Any) -> Any:
+    """The RuntimeError that a StopIteration becomes which leaves a generator's body."""
+    from ..variables.exception import make_exception
+
+    error: Any = make_exception(tx, RuntimeError, ["generator raised StopIteration"])
+    error.cause = error.context = stop
+    error.suppress_context = constant(True)
+    return error
 
 
 def _exhausted():  # type: ignore[no-untyped-def]

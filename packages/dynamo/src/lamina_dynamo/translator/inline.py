@@ -56,7 +56,7 @@ def inline_call(
 
         if tx.output.decisions.get(("abandoned", child.f_code)):
             raise GraphBreak("generator_escapes", function=child.f_code.co_name, reason="dropped inside a block")
-        return GeneratorVariable(child)
+        return GeneratorVariable(child, fn)
     child.is_direct = direct
     return child.run()
 
@@ -64,7 +64,7 @@ def inline_call(
 def run_class_body(tx: Translator, fn: Any, namespace: VariableTracker) -> VariableTracker:
     """Run a class body, its names going to ``namespace`` (among them ``__classcell__`` where there is one)."""
     tx.direct_call = False
-    child = make_child(tx, fn, [], {})
+    child = make_child(tx, fn.realize(), [], {})
     child.namespace = namespace
     return child.run()
 

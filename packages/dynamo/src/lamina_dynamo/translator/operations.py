@@ -13,6 +13,7 @@ from ..variables.base import VariableTracker
 from ..variables.constant import is_none
 from ..variables.container import ListVariable, TupleVariable
 from ..variables.dicts import DictVariable
+from ..variables.formatting import text_of
 from ..variables.sets import SetVariable
 from ..variables.slices import SliceVariable
 from ..variables.text import formatted, joined
@@ -264,7 +265,8 @@ class Operations:
         if self.unpack(target):
             for key in self.unpack(value.call_method(self, "keys", [], {})):
                 if self.truth(target.contains(self, key)):
-                    text = f"got multiple values for keyword argument {key.as_python_constant()!r}"
+                    name = _called_name(self, self.stack[-inst.arg - 2])
+                    text = f"{name} got multiple values for keyword argument {key.as_python_constant()!r}"
                     self.raise_exception(TypeError, text)
         target.call_method(self, "update", [value], {})
 
@@ -339,3 +341,19 @@ class Operations:
         else:
             found = not is_none(result)
             self.stack += (result if found else subject, constant(found))
+
+
+def _called_name(tx: Any, fn: VariableTracker) -> str:
+    """How messages of the interpreter call a function."""
+    fn = fn.realize()
+    try:
+        name = text_of(tx, fn.get_attr(tx, "__qualname__"))
+    except ObservedException:
+        return text_of(tx, fn)
+    try:
+        module = fn.get_attr(tx, "__module__").realize()
+    except ObservedException:
+        return f"{name}()"
+    if is_none(module) or module.is_python_constant() and module.as_python_constant() == "builtins":
+        return f"{name}()"
+    return f"{text_of(tx, module)}.{name}()"

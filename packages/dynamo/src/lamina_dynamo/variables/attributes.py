@@ -52,13 +52,28 @@ class Found:
         return tx.wrap(self.real, self.source(tx))
 
     def source(self, tx: Any) -> Any:
-        if self.via is None or self.via.source is None:
-            return None
         from lamina_dynamo.source import ClassAttrSource, PythonSource
 
+        if self.via is None:
+            return None
+        if self.via.source is None:
+            base = self.base_from_outside(tx)
+            return None if base is None else ClassAttrSource(base, self.name)
         if self.start:
             return PythonSource(self.via.source, attribute_from, self.start, self.name)
         return ClassAttrSource(self.via.source, self.name)
+
+    def base_from_outside(self, tx: Any) -> Any:
+        """Where a class made inside inherits the attribute from: its first base from outside that has it."""
+        via = self.via.real() if type(self.via) is LazyClass else self.via.realize()
+        made = getattr(via, "value", None)
+        if not isinstance(made, type) or made not in tx.output.side_effects.made_classes:
+            return None
+        for klass in made.__mro__:
+            source = tx.output.builder.source_of(klass)
+            if source is not None and (_look_up_class(klass, self.name) or (None,))[0] is self.owner:
+                return source
+        return None
 
 
 def attribute_from(cls: type, start: int, name: str) -> Any:

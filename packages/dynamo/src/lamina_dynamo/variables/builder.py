@@ -65,7 +65,6 @@ ROW_MODULES = (
     "enum_",
     "numpy_",
     "numpy_arrays",
-    "dataclass_",
     "formatting",
     "constant_objects",
     "inspection",
@@ -121,11 +120,7 @@ def load_rows() -> None:
         return
     package = __name__.rpartition(".")[0]
     for name in ROW_MODULES:
-        try:
-            importlib.import_module(f"{package}.{name}")
-        except ModuleNotFoundError as e:
-            if e.name != f"{package}.{name}":
-                raise
+        importlib.import_module(f"{package}.{name}")
     from . import torch_api
 
     global TORCH_CALLABLE_TYPES, wrap_torch
@@ -229,6 +224,11 @@ class Builder:
     def is_known(self, vt: VariableTracker) -> bool:
         """Whether ``vt`` stands for an object from outside."""
         return any(known is vt for _, known in self.by_id.values())
+
+    def source_of(self, value: Any) -> Any:
+        """A path to an object from outside that translation has met; None if there is none."""
+        known = self.by_id.get(id(value))
+        return None if known is None else known[1].source
 
     def remember(self, value: Any, vt: VariableTracker) -> None:
         self.by_id.setdefault(id(value), (value, vt))

@@ -43,6 +43,9 @@ class CellVariable(VariableTracker):
         return (self.contents,) if isinstance(self.contents, VariableTracker) else ()
 
     def reconstruct(self, codegen: Any) -> None:
+        if self.real is not None:  # of a function that translation met without a path to it
+            codegen.load_global_alias("cell", self.real)
+            return
         codegen.push_function(types.CellType)
         codegen.call_function(0)
         codegen.remember(self)

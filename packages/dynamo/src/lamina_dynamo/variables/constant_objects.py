@@ -4,7 +4,9 @@ methods fold.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import pathlib
 import re
 import string
 import sys
@@ -20,6 +22,7 @@ from .builtin import FOLDABLE, HANDLERS
 from .constant import EnumConstant, fold, wrap_result
 from .container import TupleVariable, content
 from .formatting import call_real, text_of
+from .iterators import ListIterator
 from .user_object import UserObjectVariable
 
 
@@ -119,8 +122,14 @@ class ConstantMethodVariable(VariableTracker):
             tx.graph_break("not_a_constant", method=self.name)
         if isinstance(value, re.Pattern) and self.name in ("sub", "subn") and callable(plain[0].as_python_constant()):
             return pattern_sub(tx, value, self.name, args, kwargs)
-        result = fold(tx, getattr(value, self.name), plain, {k: v.realize() for k, v in kwargs.items()})
-        return result
+        if isinstance(value, pathlib.Path) and not hasattr(pathlib.PurePath, self.name):
+            tx.graph_break("file_or_system", function=f"Path.{self.name}")
+        method = getattr(value, self.name)
+        if self.name in ("finditer", "__iter__"):  # a real iterator would be used up by the translation
+            fold_into_tuple = functools.partial(_tuple_of, method)
+            items = fold(tx, fold_into_tuple, plain, {k: v.realize() for k, v in kwargs.items()})
+            return ListIterator(items, kind=type(iter(int, 0)) if self.name == "finditer" else None)
+        return fold(tx, method, plain, {k: v.realize() for k, v in kwargs.items()})
 
     def children(self) -> Any:
         return (self.obj,)
@@ -128,6 +137,10 @@ class ConstantMethodVariable(VariableTracker):
     def reconstruct(self, codegen: Any) -> None:
         codegen(self.obj)
         codegen.load_attr(self.name)
+
+
+def _tuple_of(method: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    return tuple(method(*args, **kwargs))
 
 
 def pattern_sub(

@@ -6,7 +6,7 @@ import builtins
 import types
 from typing import Any
 
-from .base import VariableTracker, break_graph
+from .base import VariableTracker
 from .container import ListVariable, TupleVariable
 from .user_object import UserObjectVariable
 
@@ -23,7 +23,11 @@ def polyfills() -> Any:
 class TracebackVariable(VariableTracker):
     """The traceback of an exception raised inside the region; its frames are not those of the plain program."""
 
-    __slots__ = ()
+    __slots__ = ("exception",)
+
+    def __init__(self, exception: ExceptionVariable):
+        super().__init__(None)
+        self.exception = exception
 
     def python_type(self) -> type:
         return types.TracebackType
@@ -34,14 +38,22 @@ class TracebackVariable(VariableTracker):
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         tx.graph_break("frame_access", attribute=f"__traceback__.{name}")
 
+    def children(self) -> Any:
+        return (self.exception,)
+
     def reconstruct(self, codegen: Any) -> None:
-        break_graph("frame_access", attribute="__traceback__")
+        codegen.push_function(traceback_of)
+        codegen(self.exception)
+        codegen.load_const(self.exception.user_stack)
+        codegen.call_function(2)
 
 
 class ExceptionVariable(UserObjectVariable):
     """An exception object: arguments, chain and extra fields of its C type; other attributes as for any object."""
 
-    __slots__ = ("args_vts", "cause", "context", "fields", "notes", "suppress_context", "traceback", "user_stack")
+    __slots__ = (
+        *("args_vt", "args_vts", "cause", "context", "fields", "notes", "suppress_context", "traceback", "user_stack"),
+    )
 
     def __init__(
         self,
@@ -53,6 +65,8 @@ class ExceptionVariable(UserObjectVariable):
     ):
         super().__init__(value, source, cls, None, cls_vt)
         self.args_vts = args
+        #: `args` as the program saw it: one object, until it is set anew
+        self.args_vt: TupleVariable | None = None
         self.cause: VariableTracker | None = None
         self.context: VariableTracker | None = None
         self.suppress_context: VariableTracker | bool | None = None
@@ -75,7 +89,9 @@ class ExceptionVariable(UserObjectVariable):
     def get_member(self, tx: Any, name: str) -> VariableTracker | None:
         none = tx.const(None)
         if name == "args":
-            return TupleVariable(list(self.args_vts))
+            if self.args_vt is None or self.args_vt.items is not self.args_vts:
+                self.args_vt = TupleVariable(self.args_vts)
+            return self.args_vt
         if name == "__cause__":
             return self.cause or none
         if name == "__context__":
@@ -96,7 +112,7 @@ class ExceptionVariable(UserObjectVariable):
         if self.traceback is None:
             if self.user_stack is None:
                 return tx.const(None)
-            self.traceback = TracebackVariable()
+            self.traceback = TracebackVariable(self)
         return self.traceback
 
     def default_field(self, tx: Any, name: str) -> VariableTracker | None:
@@ -233,7 +249,10 @@ class ExceptionVariable(UserObjectVariable):
         yield from super().children()
         if isinstance(self.traceback, VariableTracker) and not isinstance(self.traceback, TracebackVariable):
             yield self.traceback
-        yield from self.args_vts
+        if self.args_vt is not None and self.args_vt.items is self.args_vts:
+            yield self.args_vt
+        else:
+            yield from self.args_vts
         yield from self.fields.values()
         for link in (self.cause, self.context):
             if link is not None:
@@ -245,9 +264,12 @@ class ExceptionVariable(UserObjectVariable):
             return
         codegen.push_function(make_real_exception)
         self.push_class(codegen)
-        for arg in self.args_vts:
-            codegen(arg)
-        codegen.build("BUILD_TUPLE", len(self.args_vts))
+        if self.args_vt is not None and self.args_vt.items is self.args_vts:
+            codegen(self.args_vt)
+        else:
+            for arg in self.args_vts:
+                codegen(arg)
+            codegen.build("BUILD_TUPLE", len(self.args_vts))
         codegen.call_function(2)
         codegen.remember(self)
         codegen.output.side_effects.pending_fill.append(self)
@@ -269,7 +291,7 @@ class ExceptionVariable(UserObjectVariable):
             codegen.call_function(3)
             codegen.pop()
         elif self.user_stack is not None:
-            codegen.push_function(give_traceback)
+            codegen.push_function(traceback_of)
             codegen(self)
             codegen.load_const(self.user_stack)
             codegen.call_function(2)
@@ -316,7 +338,17 @@ def make_real_exception(cls: type[BaseException], args: tuple[Any, ...]) -> Base
     obj = BaseException.__new__(cls, *args)
     builtin = next(k for k in cls.__mro__ if not k.__flags__ & (1 << 9))
     builtin.__init__(obj, *args)
+    set_field(obj, "args", args)  # the very tuple that the program may hold
     return obj
+
+
+def traceback_of(obj: BaseException, frames: tuple[tuple[str, str, int], ...]) -> types.TracebackType | None:
+    """The traceback of an exception that the region raised, given to it if it has none yet."""
+    traceback = BaseException.__getattribute__(obj, "__traceback__")
+    if traceback is None:
+        give_traceback(obj, frames)
+        traceback = BaseException.__getattribute__(obj, "__traceback__")
+    return traceback
 
 
 def give_traceback(obj: BaseException, frames: tuple[tuple[str, str, int], ...]) -> None:
@@ -406,11 +438,8 @@ def wrap_exception(tx: Any, value: BaseException, source: Any) -> VariableTracke
     vt = ExceptionVariable(type(value), [], None, value, source)
     tx.output.builder.remember(value, vt)
     args_source = None if source is None else AttrSource(source, "args")
-    vt.args_vts = (
-        tx.wrap(value.args, args_source).unpack(tx)
-        if source is None
-        else list(tx.wrap(value.args, args_source).realize().items)
-    )
+    vt.args_vt = tx.wrap(value.args, args_source).realize()
+    vt.args_vts = vt.args_vt.items
     for name, attr in (("__cause__", "cause"), ("__context__", "context")):
         link = getattr(value, name)
         if link is not None:

@@ -87,8 +87,7 @@ def _exc_info(tx: Any) -> VariableTracker:
     exc = current_exception(tx)
     if exc is None:
         return TupleVariable([none, none, none])
-    traceback = exc.get_attr(tx, "__traceback__") if getattr(exc, "traceback", None) is not None else none
-    return TupleVariable([exc.class_vt(tx), exc, traceback])
+    return TupleVariable([exc.class_vt(tx), exc, exc.get_attr(tx, "__traceback__")])
 
 
 def current_exception(tx: Any) -> VariableTracker | None:

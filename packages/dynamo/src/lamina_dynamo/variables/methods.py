@@ -233,5 +233,5 @@ def wrap_method_wrapper(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))
     self_vt = tx.wrap(value.__self__, None if source is None else AttrSource(source, "__self__"))
-    descriptor = getattr(type(value.__self__), value.__name__)
+    descriptor = value.__objclass__.__dict__[value.__name__]
     return BuiltinMethodVariable(self_vt, descriptor, source)

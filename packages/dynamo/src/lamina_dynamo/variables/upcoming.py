@@ -223,4 +223,4 @@ def _resume_generator(tx: Any, fn: types.FunctionType, fn_vt: Any, parts: list[V
     child.cells = dict(zip(cell_names(entry.origin), fn_vt.get_closure(tx)))
     child.symbolic_locals = {name: bound[name] for name in entry.names}
     child.stack = [NULL if name is None else bound[name] for name in entry.stack]
-    return GeneratorVariable(child, started=True)
+    return GeneratorVariable(child, fn_vt, started=True)

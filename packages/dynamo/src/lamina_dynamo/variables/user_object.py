@@ -116,7 +116,8 @@ class UserObjectVariable(VariableTracker):
             if self.source is not None:
                 from lamina_dynamo.source import InstanceAttrSource
 
-                source = InstanceAttrSource(self.source, name)
+                is_plain = not shadowing and type(self.value).__getattribute__ is object.__getattribute__
+                source = InstanceAttrSource(self.source, name, is_plain)
                 if not shadowing:
                     self.guard_class_lacks(tx, name)
             vt = self.read[name] = wrap_lazy(tx, real[name], source)
@@ -352,13 +353,13 @@ class UserObjectVariable(VariableTracker):
                 if self.value is not None:
                     codegen.push_function(delete_slot)
                     codegen(self)
-                    codegen.load_global_alias("slot", descriptor)
+                    push_slot_descriptor(codegen, descriptor)
                     codegen.call_function(2)
                     codegen.pop()
                 continue
             codegen.push_function(write_slot)
             codegen(self)
-            codegen.load_global_alias("slot", descriptor)
+            push_slot_descriptor(codegen, descriptor)
             codegen(value)
             codegen.call_function(3)
             codegen.pop()
@@ -413,6 +414,23 @@ def is_there(value: Any) -> bool:
 def read_slot(obj: Any, descriptor: Any) -> Any:
     """Value of a `__slots__` entry."""
     return descriptor.__get__(obj)
+
+
+def push_slot_descriptor(codegen: Any, descriptor: Any) -> None:
+    """Pushes the descriptor of a `__slots__` entry; that of a class made inside is the real class' own."""
+    made = codegen.output.side_effects.made_classes.get(descriptor.__objclass__)
+    if made is None:
+        codegen.load_global_alias("slot", descriptor)
+        return
+    codegen.push_function(own_attribute)
+    codegen(made)
+    codegen.load_const(descriptor.__name__)
+    codegen.call_function(2)
+
+
+def own_attribute(cls: type, name: str) -> Any:
+    """The raw attribute of a class, for generated code."""
+    return cls.__dict__[name]
 
 
 def write_slot(obj: Any, descriptor: Any, value: Any) -> None:

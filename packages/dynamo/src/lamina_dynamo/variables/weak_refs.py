@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from typing import Any
 
 from .base import VariableTracker
 from .builder import wraps_type
+from .constant import is_none
+from .keys import IdentityKey, TupleKey
+from .operators import compare, is_same
 from .user_object import UserObjectVariable
 
 
@@ -31,10 +35,37 @@ class WeakRefVariable(VariableTracker):
     ) -> VariableTracker:
         return self.target
 
-    def hash_key(self, tx: Any) -> Any:
-        from .keys import IdentityKey
+    def referent(self, tx: Any) -> VariableTracker | None:
+        """What it refers to; None once that is dead."""
+        target = self.target.realize()
+        return None if is_none(target) else target
 
-        return IdentityKey(self)
+    def same_object(self, tx: Any, other: VariableTracker) -> bool | None:
+        """References without callback to one object are one object."""
+        if not isinstance(other, WeakRefVariable) or self.has_callback or other.has_callback:
+            return self is other
+        target = self.referent(tx)
+        return self is other or target is not None and is_same(tx, target, other.target.realize())
+
+    @property
+    def has_callback(self) -> bool:
+        return self.value is not None and self.value.__callback__ is not None
+
+    def hash_key(self, tx: Any) -> Any:
+        target = self.referent(tx)
+        if target is None:
+            return IdentityKey(self)
+        return TupleKey(("weak reference", target.hash_key(tx)))
+
+    def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
+        """Live references are equal if what they refer to is, dead ones if they are one object."""
+        other = other.realize()
+        if op not in (operator.eq, operator.ne) or not isinstance(other, WeakRefVariable):
+            return super().binary_op(tx, op, other, reflected)
+        mine, theirs = self.referent(tx), other.referent(tx)
+        if mine is None or theirs is None:
+            return tx.const((self is other) == (op is operator.eq))
+        return compare(tx, op, mine, theirs)
 
     def children(self) -> Any:
         return (self.target,)
@@ -60,8 +91,6 @@ def _register_weakref() -> None:
     from .builtin import CONSTRUCTORS
 
     def make(tx: Any, target: VariableTracker, callback: VariableTracker | None = None) -> VariableTracker:
-        from .constant import is_none
-
         if callback is not None and not is_none(callback):
             tx.graph_break("weak_reference", reason="callback")
         if target.source is None and not isinstance(target.realize(), UserObjectVariable):
