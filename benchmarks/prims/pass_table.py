@@ -1,17 +1,20 @@
 """Pass table of lamina-primtorch over the operator samples that torch ships.
 
     python benchmarks/prims/pass_table.py [--per-op N] [--dtypes float32,int64,...] [--layouts plain,strided,transposed]
+                                          [--shard K/N --counts FILE.json]
+    python benchmarks/prims/pass_table.py --merge FILE.json [FILE.json ...]
 
 Every ATen call that the samples make, forward and backward, is judged twice: the shape rule against eager's metadata,
-and the
-decomposition (recorded, run prim by prim) against eager's values, dtype, shape and stride. Writes
-``benchmarks/results/prims_pass_table.md``: one row an overload.
+and the decomposition (recorded, run prim by prim) against eager's values, dtype, shape and stride. Writes
+``benchmarks/results/prims_pass_table.md``: one row an overload. A shard writes its counts; --merge makes the table of
+them.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import pathlib
 import sys
 import time
@@ -71,6 +74,18 @@ class Table:
             return "rule right"
         return "rule declined"
 
+    def save(self, path: pathlib.Path, head: str) -> None:
+        """Keep the counts for `add`."""
+        path.write_text(json.dumps({"counts": self.counts, "first": self.first, "head": head}))
+
+    def add(self, path: pathlib.Path) -> str:
+        """Add what a shard counted; its head line."""
+        other = json.loads(path.read_text())
+        for name, row in other["counts"].items():
+            self.counts.setdefault(name, Counter()).update(row)
+        self.first = {**other["first"], **self.first}
+        return other["head"]
+
     def write(self, path: pathlib.Path, head: str) -> str:
         columns = [
             "calls",
@@ -109,13 +124,22 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32,int64,bool,bfloat16")
     parser.add_argument("--layouts", default="plain,strided,transposed")
     parser.add_argument("--names", default=None)
+    parser.add_argument("--shard", default="0/1")
+    parser.add_argument("--counts", type=pathlib.Path, help="write the counts here instead of the table")
+    parser.add_argument("--merge", type=pathlib.Path, nargs="+", help="make the table of these counts")
     args = parser.parse_args()
     table = Table()
+    results = ROOT / "benchmarks" / "results" / "prims_pass_table.md"
+    if args.merge:
+        heads = {table.add(path) for path in args.merge}
+        print(table.write(results, " ".join(sorted(heads))))
+        return
+    k, n = map(int, args.shard.split("/"))
     start = time.time()
     dtypes = [getattr(torch, d) for d in args.dtypes.split(",")]
     for layout in args.layouts.split(","):
         watch = Watch(table, args.limit)
-        replay(watch, list(ops(args.names)), dtypes, args.per_op, layout=layout)
+        replay(watch, list(ops(args.names))[k::n], dtypes, args.per_op, layout=layout)
         print(
             f"{layout}: {sum(r['calls'] for r in table.counts.values())} calls, {time.time() - start:.0f} s", flush=True
         )
@@ -124,7 +148,10 @@ def main() -> None:
         f" {args.layouts},"
         f" at most {args.limit} calls an overload and dtype a layout."
     )
-    print(table.write(ROOT / "benchmarks" / "results" / "prims_pass_table.md", head))
+    if args.counts:
+        table.save(args.counts, head)
+    else:
+        print(table.write(results, head))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -11,6 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 disabled_torch_function = torch._C._disabled_torch_function_impl  # turns __torch_function__ off on the trace tensor
 below_autograd = torch._C._AutoDispatchBelowAutograd  # guard: kernels run without autograd and without view tracking
+no_view_tracking = functools.partial(  # guard: views made under it are plain tensors, in-place writes are not counted
+    torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+)
 DisableAutocast = (
     torch._C._DisableAutocast
 )  # guard: a traced graph has its casts written out, autocast must not add more

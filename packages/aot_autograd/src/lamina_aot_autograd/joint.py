@@ -36,6 +36,15 @@ from .trace.tracer import Tracer
 from .wrappers.dedup import AliasGroup
 
 aten = torch.ops.aten
+
+# What autograd says in a backward that eager cannot run either.
+_OWN_MISTAKES = {
+    "modified by an inplace operation": "a tensor that the backward needs is overwritten",
+    "has been modified inplace": "a view whose gradient eager refuses",
+    "returned an invalid gradient": "an operator whose gradient has another shape than its input",
+    "derivative for": "an operator without a derivative",
+    "is not differentiable": "an operator without a derivative",
+}
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 
 
@@ -323,10 +332,11 @@ class _Trace:
                     tuple(tensors[i] for i in tangents), tuple(grad_outputs), tuple(self.leaves[i] for i in grad_inputs)
                 )
             except RuntimeError as error:
-                if "modified by an inplace operation" not in str(error):
+                why = next((why for text, why in _OWN_MISTAKES.items() if text in str(error)), None)
+                if why is None:
                     raise
                 # the program's own mistake, and no mistake at all if it never calls backward
-                raise UnsupportedError("a tensor that the backward needs is overwritten") from error
+                raise UnsupportedError(why) from error
         return [None if grad is None else tracer.lower(grad) for grad in results]
 
 

@@ -467,14 +467,14 @@ def _make_region(finder: _Finder, run: _Run, gm: fx.GraphModule, name: str) -> R
     return Region(name, lazy_graph_module(torch.nn.Module(), graph), run.is_copied)
 
 
-def reached_results(graph: fx.Graph, bits: dict[fx.Node, int]) -> list[int]:
-    """Per result of a graph the union of the bits that its inputs carry (`bits`) and it depends on. Results of a called
+def reach(graph: fx.Graph, bits: dict[fx.Node, int]) -> dict[fx.Node, int]:
+    """Per value of a graph the union of the bits that its inputs carry (`bits`) and it depends on. Results of a called
     region depend on what they are computed from, not on all that the call is given."""
     bits = dict(bits)
     calls: dict[fx.Node, list[int]] = {}
     for node in graph.nodes:
         if node.op == "output":
-            return [bits.get(v, 0) if isinstance(v, fx.Node) else 0 for v in node.args[0]]  # type: ignore[union-attr]
+            break
         if isinstance(node.target, Region):
             inner = node.target.graph_module.graph
             given = [n for n in inner.nodes if n.op == "placeholder"]
@@ -484,7 +484,28 @@ def reached_results(graph: fx.Graph, bits: dict[fx.Node, int]) -> list[int]:
             continue
         for feeding in node.all_input_nodes:
             bits[node] = bits.get(node, 0) | bits.get(feeding, 0)
-    raise ValueError("a graph without an output node")
+    return bits
 
 
-__all__ = ["Region", "reached_results", "roll_repeats"]
+def reached_results(graph: fx.Graph, bits: dict[fx.Node, int]) -> list[int]:
+    """`reach` of each result of a graph."""
+    reached = reach(graph, bits)
+    results: Any = graph.output_node().args[0]
+    return [reached.get(v, 0) if isinstance(v, fx.Node) else 0 for v in results]
+
+
+def needed_for(graph: fx.Graph, given: set[fx.Node], missing: set[fx.Node]) -> set[fx.Node]:
+    """The values of a backward graph that the gradients need when the tangents `missing` are zero: what depends on
+    those alone is zero."""
+    reached = reach(graph, {**dict.fromkeys(given, 1), **dict.fromkeys(missing, 2)})
+    stack = [node for node in graph.output_node().all_input_nodes if reached.get(node, 0) & 1]
+    needed: set[fx.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack.extend(n for n in node.all_input_nodes if reached.get(n, 0) != 2)
+    return needed
+
+
+__all__ = ["Region", "needed_for", "reach", "reached_results", "roll_repeats"]

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import functools
 import gc
+import re
 import threading
 import time
 import weakref
@@ -41,7 +42,7 @@ from .double_backward import (
 from .observe import is_observed, report
 from .partition import Partition, note_saved_strides
 from .partition.extract import is_grad_mode_read, is_random
-from .regions import reached_results
+from .regions import needed_for, reached_results
 from .schemas import GraphMetadata, JointGraph
 from .wrappers import mutation
 from .wrappers.accumulate import GradientSinks
@@ -424,6 +425,10 @@ def _forward_source(source: _Source, joint: JointGraph, parts: Partition) -> Non
     if tensors:
         # what `save_for_backward` does, without its Python call
         source.add(1, f"ctx.to_save = ({', '.join(place(v) for v in tensors)},)")
+    watched = _watched_outputs(joint, parts)
+    if watched:
+        source.names["counter_of"] = counter_of
+        source.add(1, f"ctx.counters = ({', '.join(f'counter_of(outs[{k}])' for k in watched)},)")
     if sizes:
         source.add(1, f"ctx.sizes = ({', '.join(place(v) for v in sizes)},)")
     saved_inputs = {v.position for v in tensors if v.kind == "input"}
@@ -522,6 +527,59 @@ def _given_tangents(parts: Partition) -> dict[int, int]:
     return {slot: tangents[node] for slot, node in enumerate(results) if node in tangents}
 
 
+_OVERWRITTEN = re.compile(r"which is output (\d+) of CompiledFunction")
+
+
+def counter_of(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """A tensor without memory that shares the version counter of `tensor`, and what it counts now."""
+    counter = tensor.detach()
+    counter.data = tensor.new_empty(0)
+    return counter, counter._version
+
+
+class _SavedFor:
+    """The saved tensors of a backward in which outputs were overwritten that only other outputs' gradients need: eager,
+    where each output has a graph of its own, never looks at those."""
+
+    def __init__(self, parts: Partition, watched: Sequence[int]) -> None:
+        self.parts = parts
+        self.watched = watched
+
+    def __call__(self, ctx: Any, grads: Sequence[Any], error: RuntimeError) -> list[torch.Tensor]:
+        """Zeros where a tensor is not needed for the gradients that were given; raises `error` where one is."""
+        parts = self.parts
+        tensors = [v for v in parts.saved if v.is_tensor]
+        told = _OVERWRITTEN.search(str(error))
+        if torch.is_grad_enabled() or told is None or not self.watched:
+            raise error
+        changed = {p for p, (counter, version) in zip(self.watched, ctx.counters) if counter._version != version}
+        overwritten = [k for k, v in enumerate(tensors) if v.kind == "output" and v.position in changed]
+        # the first one is what autograd complains of, so that what comes before, the inputs among it, is as it was
+        if not overwritten or tensors[overwritten[0]].position != int(told[1]):
+            raise error
+        if any(v.kind == "input" for v in tensors[overwritten[0] :]):
+            raise error
+        nodes = [n for n in parts.backward.graph.nodes if n.op == "placeholder"]
+        tangents = list(zip(nodes[len(nodes) - len(parts.tangents) :], parts.tangents, strict=True))
+        given = {n for n, p in tangents if grads[p] is not None}
+        needed = needed_for(parts.backward.graph, given, {n for n, _ in tangents} - given)
+        holders = [n for n, v in zip(nodes, parts.saved) if v.is_tensor]
+        saved = [kept.data for kept in ctx._raw_saved_tensors]  # without a check
+        for k in overwritten:
+            if holders[k] in needed:
+                raise error
+            saved[k] = torch.zeros_like(saved[k])
+        return saved
+
+
+def _watched_outputs(joint: JointGraph, parts: Partition) -> list[int]:
+    """Saved results that the program gets, too, and may overwrite, where a backward may be for others alone."""
+    if len(parts.tangents) < 2:
+        return []
+    count = joint.metadata.num_forward_outputs
+    return sorted({v.position for v in parts.saved if v.is_tensor and v.kind == "output" and v.position < count})
+
+
 class _MissingTangents:
     """Takes out gradients that no given tangent reaches: an input used for other outputs alone has none in eager."""
 
@@ -587,7 +645,12 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     sizes = any(not v.is_tensor for v in parts.saved)
     single = meta.num_forward_outputs == 1 and list(parts.tangents) == [0]
     source.add(0, f"def backward(ctx, {'grad' if single else '*grads'}):")
-    source.add(1, "saved = ctx.saved_tensors")
+    # autograd is not asked whether what only unused outputs need was overwritten
+    names["saved_for"] = _SavedFor(parts, _watched_outputs(joint, parts))
+    source.add(1, "try:")
+    source.add(2, "saved = ctx.saved_tensors")
+    source.add(1, "except RuntimeError as error:")
+    source.add(2, f"saved = saved_for(ctx, {'(grad,)' if single else 'grads'}, error)")
     source.add(1, "if is_grad_enabled():")
     source.add(2, f"return double(ctx, saved, {'(grad,)' if single else 'grads'})")
     names["is_legacy_batched"] = is_legacy_batched
@@ -596,9 +659,14 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(1, f"batched = {' or '.join(['interpreter_stack() is not None', *legacy])}")
     tangents = []
     several = len(parts.tangents) > 1
+    nothing = f"return {'None' if meta.num_forward_inputs == 1 else f'(None,) * {meta.num_forward_inputs}'}"
     if several:
         names["without_missing"] = _MissingTangents(parts)
         source.add(1, "missing = 0")
+        source.add(1, f"if {' is '.join(given.values())} is None:")
+    else:
+        source.add(1, f"if {next(iter(given.values()))} is None:")
+    source.add(2, nothing)
     for k, (position, val) in enumerate(zip(parts.tangents, _tangent_values(joint), strict=True)):
         zeros, stride, restride = _tangent_fixers(val)
         names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride

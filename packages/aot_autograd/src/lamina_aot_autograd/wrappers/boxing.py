@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from .._torch import DisableAutocast, below_autograd
+from .._torch import DisableAutocast, below_autograd, no_view_tracking
 
 
 def is_boxed(call: Any) -> bool:
@@ -50,7 +50,7 @@ def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable[...,
 
     def run(*args: Any) -> Any:
         nonlocal forward
-        with below_autograd(), DisableAutocast():
+        with below_autograd(), no_view_tracking(), DisableAutocast():
             result = forward(*args)
         forward = gm.forward
         return result

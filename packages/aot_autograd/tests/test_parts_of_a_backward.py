@@ -1,0 +1,101 @@
+"""A compiled backward is one node for what eager has as several graphs: what one output needs must not be asked of
+another."""
+
+import pytest
+import torch
+import torch.fx as fx
+
+import lamina_aot_autograd as aot
+
+
+def compiled(fn, *inputs):
+    return aot.aot_compile(fx.symbolic_trace(fn), list(inputs))
+
+
+def leaf(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+class Cut(torch.autograd.Function):
+    """Passes no gradient on, but is a node of the graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def two(x, y):
+    return torch.sigmoid(x), torch.tanh(x * y)
+
+
+def test_an_overwritten_output_is_no_matter_for_another():
+    x, y = leaf(3), leaf(3, seed=1)
+    call = aot.aot_compile(fx.symbolic_trace(two), [x, y], partitioner="save_everything")
+    first, second = call(x, y)
+    with torch.no_grad():
+        first.mul_(2)
+    second.sum().backward()
+    grads = x.grad.clone(), y.grad.clone()
+    x.grad = y.grad = None
+    two(x, y)[1].sum().backward()
+    torch.testing.assert_close(grads, (x.grad, y.grad))
+
+
+def test_an_overwritten_output_is_an_error_where_it_is_needed():
+    x, y = leaf(3), leaf(3, seed=1)
+    call = aot.aot_compile(fx.symbolic_trace(two), [x, y], partitioner="save_everything")
+    for used in ([0], [0, 1]):
+        outs = call(x, y)
+        with torch.no_grad():
+            outs[0].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            sum(outs[k].sum() for k in used).backward()
+
+
+def test_an_overwritten_input_is_an_error():
+    x, y = leaf(3), leaf(3, seed=1)
+    call = aot.aot_compile(fx.symbolic_trace(two), [x, y], partitioner="save_everything")
+    outs = call(x, y)
+    with torch.no_grad():
+        outs[0].mul_(2)
+        y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outs[1].sum().backward()
+
+
+@pytest.mark.parametrize("fn", [lambda x: (x.exp(),), lambda x: (x.exp(), x.sin())])
+def test_no_gradient_in_gives_none_out(fn):
+    x = leaf(3)
+    out = compiled(fn, x)(x)
+    (sum(Cut.apply(o).sum() for o in out) + x.detach().requires_grad_().sum()).backward()
+    assert x.grad is None
+
+
+def test_results_that_are_views_inside_may_be_written():
+    def fn(x):
+        return x.exp().unfold(1, 2, 1), (x * 2).expand(2, 3, 4)[0]
+
+    x = leaf(3, 4)
+    first, second = compiled(fn, x)(x)
+    first.fill_(1)
+    second.mul_(3)
+    (first.sum() + second.sum()).backward()
+    torch.testing.assert_close(x.grad, torch.full((3, 4), 6.0))
+
+
+def test_a_gradient_that_eager_cannot_take_runs_in_eager():
+    def fn(x, src):
+        index = torch.zeros(2, 3, dtype=torch.int64)
+        return x * 2, (x * 1).scatter_add(0, index, src)
+
+    x, src = leaf(3, 3), leaf(4, 4, seed=1)
+    call = compiled(fn, x, src)
+    assert "another shape" in call.reason
+    out = call(x, src)
+    torch.testing.assert_close(out, fn(x, src))
+    out[0].sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((3, 3), 2.0))
