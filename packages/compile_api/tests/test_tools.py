@@ -135,7 +135,9 @@ def test_an_isolated_test_sees_death_and_hanging(graph, inputs, monkeypatch):
     scripts_ = {"import os; os.kill(os.getpid(), 9)": "signal 9", "while True: pass": "no result", "": None}
     for body, word in scripts_.items():
         monkeypatch.setattr(minifier, "script_of", lambda *a, body=body, **k: body)
-        why = minifier.isolated_test("inductor", 1.0)(graph, inputs)
+        test = minifier.IsolatedTest("inductor", 3.0)
+        why = test(graph, inputs)
+        test.trials.close()
         assert why is None if word is None else word in why
 
 

@@ -10,11 +10,12 @@ import torch.fx as fx
 
 from . import config, printing
 from ._torch import is_any_autocast_enabled, storage_address
-from .errors import TraceError, UnsupportedError
+from .contract import require_graph
+from .errors import PartitionError, TraceError, UnsupportedError
 from .interpret import KEEPS_INPUTS, needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
-from .partition import Partition, partition
+from .partition import POLICIES, Partition, partition
 from .regions import roll_repeats
 from .runtime import BackwardGraph, build_inference, build_training, compile_both, compile_with
 from .schemas import JointGraph
@@ -54,6 +55,15 @@ def aot_compile(
     inputs that must not overlap for the first graph to be used; when they do, another is traced), `unboxed` where a
     callable without overhead exists, `joint`, `partition` and `reason` (why it runs in eager, or None).
     """
+    require_graph(gm, example_inputs)
+    for what, compiler in (("forward_compiler", forward_compiler), ("backward_compiler", backward_compiler),
+                           ("inference_compiler", inference_compiler)):
+        if compiler is not None and not callable(compiler):
+            raise TypeError(f"{what} is a function compiler(gm, example_inputs) -> callable, not "
+                            f"{type(compiler).__name__}")
+    if partitioner is not None and not callable(partitioner) and partitioner not in POLICIES:
+        raise PartitionError(f"no partition policy {partitioner!r}",
+                             hint=f"one of {', '.join(POLICIES)}, or a function")
     options = Options(
         forward_compiler, backward_compiler, inference_compiler, partitioner, decompositions, memory_budget, regions,
         name,

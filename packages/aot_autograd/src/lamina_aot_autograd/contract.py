@@ -22,6 +22,14 @@ META_KEYS = {
 }
 
 
+def require_graph(gm: Any, example_inputs: Any = ()) -> None:
+    """TypeError unless these are a graph and a sequence of inputs."""
+    if not isinstance(gm, fx.GraphModule):
+        raise TypeError(f"the graph is a torch.fx.GraphModule, not {type(gm).__name__}")
+    if not isinstance(example_inputs, list | tuple):
+        raise TypeError(f"example_inputs is a list of tensors and numbers, not {type(example_inputs).__name__}")
+
+
 def check_graph(gm: fx.GraphModule, *, allow_prims: bool = True) -> None:
     """Raise ContractError naming the first node that breaks the contract.
 
@@ -29,6 +37,7 @@ def check_graph(gm: fx.GraphModule, *, allow_prims: bool = True) -> None:
     prims, or scalar functions of Python) and get_attr nodes of tensor constants, one output node with a flat tuple,
     `desc` at both ends and `val` at every node.
     """
+    require_graph(gm)
     seen_body = False
     defined: set[fx.Node] = set()
     nodes = list(gm.graph.nodes)

@@ -24,6 +24,7 @@ from ._torch import (
     without_saved_tensor_hooks,
 )
 from .collect_metadata import classify_outputs, describe_inputs, mutation_of
+from .contract import require_graph
 from .descriptors import InputDesc, OutputDesc
 from .errors import UnsupportedError
 from .interpret import Interpreter
@@ -114,6 +115,7 @@ class _Trace:
         regions: Any,
         sizes: Any,
     ) -> None:
+        require_graph(gm, example_inputs)
         self.gm = gm
         self.examples = list(example_inputs)
         self.groups = list(groups)

@@ -21,6 +21,8 @@ _listeners: list[Callable[[Event], None]] = []
 
 def on_event(callback: Callable[[Event], None]) -> Callable[[], None]:
     """Call `callback` with each Event from now on; returns a function that stops it."""
+    if not callable(callback):
+        raise TypeError(f"on_event takes a callable, not {type(callback).__name__}")
     _listeners.append(callback)
 
     def remove() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch.fx as fx
 
 from . import config
+from .contract import require_graph
 
 _HEADER = """import math
 import operator
@@ -21,6 +22,7 @@ _numbers = itertools.count(1)
 
 def code_of(gm: fx.GraphModule, name: str, seconds: float = 0.0) -> str:
     """Source of a function `name(*inputs)`, headed by its pass and time. Tensor constants are module-level names."""
+    require_graph(gm)
     code = gm.graph.python_code("self")
     lines = [f"# {name}: {len(gm.graph.nodes)} nodes, {seconds:.3f} s", _HEADER]
     for key, value in code.globals.items():

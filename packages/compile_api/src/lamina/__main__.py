@@ -45,6 +45,8 @@ def explain(arguments: argparse.Namespace) -> int:
     if not os.path.isfile(arguments.script):
         print(f"there is no script {arguments.script}", file=sys.stderr)
         return 2
+    if arguments.html is None and "--html" in arguments.rest:
+        print("note: --html stands after the script's name and is given to the script", file=sys.stderr)
     from . import events
     from .explanation import explanation_of
     from .recording import Graph, Recording, copy_of
@@ -119,14 +121,14 @@ def cache(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="lamina", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lamina", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help=doctor.__doc__).set_defaults(run=doctor)
     commands.add_parser("env", help=env.__doc__).set_defaults(run=env)
     p = commands.add_parser("explain", help=explain.__doc__)
     p.add_argument("--html", metavar="PATH", help="write one self-contained page instead of text")
-    p.add_argument("script")
-    p.add_argument("rest", nargs=argparse.REMAINDER)
+    p.add_argument("script", help="a Python file; lamina's own options come before it, the script's arguments after it")
+    p.add_argument("rest", nargs=argparse.REMAINDER, metavar="arguments", help="what the script gets")
     p.set_defaults(run=explain)
     p = commands.add_parser("cache", help=cache.__doc__)
     p.add_argument("action", choices=["show", "clear", "save", "load"])

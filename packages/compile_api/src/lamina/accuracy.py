@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from . import config, failures
 from .backends import LADDER
 from .errors import CheckError
-from .options import CompileOptions, check_arguments
+from .options import CompileOptions, check_flag, check_model, check_number, check_rungs, settings_of
 from .recording import gradient_inputs, gradients, leaves, plain, record
 
 STAGE_OF_RUNG = {
@@ -59,9 +59,11 @@ class Outcome:
 
 @dataclass
 class Report:
-    """The differences of each rung; `str()` is a table. `first` is the first rung that differs, or None."""
+    """The differences of each rung; `str()` is a table. `first` is the first rung that differs, or None. `raised`: what
+    the program itself raises in eager, where it does; then only exceptions are compared."""
 
     differences: dict[str, list[str]]
+    raised: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -84,7 +86,7 @@ class Report:
             raise CheckError(str(self), stage=self.stage, hint="lamina.bisect(model)(*args) names the operator")
 
     def __str__(self) -> str:
-        lines = []
+        lines = [f"the program raises in eager: {self.raised}"] if self.raised else []
         for rung, found in self.differences.items():
             lines.append(f"{rung:10} {'same as eager' if not found else f'{len(found)} differences'}")
             lines += [f"           {d}" for d in found[:12]]
@@ -105,9 +107,13 @@ def check(
     and buffers, aliasing, random state, exceptions. Values may differ if they are as near to float64 as eager's.
 
     The model and the arguments are copied for each run and stay as they are. Returns a function to call with the
-    program's arguments; it returns a Report.
+    program's arguments; it returns a Report. OptionError for an argument that is not one of the values it takes.
     """
-    arguments = {"mode": "default", "dynamic": None, "fullgraph": False, "options": None}
+    check_model("check", model)
+    check_flag("check", "backward", backward)
+    if tolerance is not None:
+        check_number("check", "tolerance", tolerance, 0)
+    chosen = {name: settings_of("check", options, backend=name) for name in check_rungs("check", backends)}
     model = plain(model)
 
     def run(*args: Any, **kwargs: Any) -> Report:
@@ -115,11 +121,10 @@ def check(
         want = run_once(model, args, kwargs, None, backward, seed)
         exact = run_once(model, args, kwargs, None, backward, seed, torch.float64)
         found = {}
-        for backend in backends:
-            settings = check_arguments(**{**arguments, **options, "backend": backend})
+        for backend, settings in chosen.items():
             got = run_once(model, args, kwargs, settings, backward, seed)
             found[backend] = differences(want, got, exact, tolerance)
-        return Report(found)
+        return Report(found, None if want.error is None else _name(want.error))
 
     return run
 

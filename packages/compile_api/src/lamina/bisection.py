@@ -15,7 +15,7 @@ from .accuracy import STAGE_OF_RUNG, Outcome, as_seen, check, copy_tree, differe
 from .backends import LADDER
 from .errors import LaminaError
 from .failures import line_of_stack
-from .options import check_arguments
+from .options import check_flag, check_model, check_rungs, settings_of
 from .pipeline import bind, import_stage
 from .recording import leaves, plain, record
 from .reduction import calls, keep_outputs
@@ -66,10 +66,14 @@ def bisect(
     Raises:
         OptionError: an unknown backend or option.
     """
+    check_model("bisect", model)
+    check_flag("bisect", "backward", backward)
+    chosen = check_rungs("bisect", backends)
+    settings = settings_of("bisect", options, backend="eager")
     model = plain(model)
 
     def run(*args: Any, **kwargs: Any) -> Culprit | None:
-        report = check(model, backends=backends, backward=backward, **options)(*args, **kwargs)
+        report = check(model, backends=chosen, backward=backward, **options)(*args, **kwargs)
         rung = report.first
         if rung is None:
             return None
@@ -77,8 +81,6 @@ def bisect(
         if rung not in LADDER or rung == "eager":
             return culprit
         own_args, own_kwargs = copy_tree((tuple(args), dict(kwargs)))
-        settings = check_arguments(**{"mode": "default", "dynamic": None, "fullgraph": False, "options": None,
-                                      **options, "backend": "eager"})
         with config.patch(failure_script=False):
             graphs = record(model, settings, own_args, own_kwargs, backward=False).graphs
         for number, graph in enumerate(graphs):

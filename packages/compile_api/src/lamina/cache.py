@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from . import config
-from .errors import LaminaError
+from .errors import LaminaError, OptionError
 
 _STAMP = "lamina_cache.json"
 _OWN = re.compile("[0-9a-f]{2}|triton")
@@ -97,8 +97,9 @@ def clear() -> int:
 def save_cache(path: str | os.PathLike[str]) -> int:
     """Pack the cache into one file for another machine; returns the number of files packed.
 
-    The file appears when it is whole. LaminaError if it cannot be written.
+    The file appears when it is whole. LaminaError if it cannot be written, OptionError if `path` is no path.
     """
+    _check_path("save_cache", path)
     target = pathlib.Path(path)
     if target.is_dir():
         raise LaminaError(f"{path} is a folder, not a file to pack the cache into", hint=f"{target / 'kernels.tgz'}")
@@ -125,12 +126,20 @@ def save_cache(path: str | os.PathLike[str]) -> int:
     return count
 
 
+def _check_path(name: str, path: Any) -> None:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise OptionError(f"lamina.{name} takes the path of a file, not {path!r}")
+
+
 def load_cache(path: str | os.PathLike[str]) -> int:
     """Unpack a cache made by `save_cache`; returns the number of files added. What is there already stays.
 
     LaminaError if it was made for another version, system or processor, or is no such file, or is damaged, or the cache
     folder cannot be written to; then nothing was added. Compiled code runs with your rights: load only what you trust.
     """
+    _check_path("load_cache", path)
+    if not os.path.exists(path):
+        raise LaminaError(f"there is no file {os.fspath(path)}", hint="lamina.save_cache makes one")
     try:
         with tarfile.open(path, "r:gz") as archive:
             first = archive.next()

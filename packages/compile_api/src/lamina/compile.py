@@ -47,6 +47,8 @@ def compile(
         CompileError: on a call, if a stage fails under `fullgraph=True` or `LAMINA_STRICT=1`.
     """
     settings = check_arguments(mode, dynamic, fullgraph, backend, options)
+    if not isinstance(disable, bool):
+        raise OptionError(f"disable must be True or False, not {disable!r}")
     if disable:
         return (lambda fn: fn) if model is None else model
     if model is None:

@@ -41,10 +41,44 @@ class Config:
     )
 
 
-def _parse(kind: type, text: str) -> Any:
-    if kind is bool:
-        return text.strip().lower() not in ("", "0", "false", "no", "off")
-    return kind(text)
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False,
+          "": False}
+TAKES = {bool: "True or False", int: "an integer", float: "a number", str: "text", type(None): "None, True or False"}
+
+
+def fits(value: Any, default: Any) -> bool:
+    """Tell whether a value is of the kind of a setting's default."""
+    if default is None or isinstance(default, bool):
+        return isinstance(value, bool) or value is default
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, str):
+        return isinstance(value, str | os.PathLike)
+    return isinstance(value, type(default)) and not isinstance(value, bool)
+
+
+def _changed(config: Config, changes: dict[str, Any]) -> Config:
+    """Return the settings with other values; TypeError for a name that is no setting or a value of another kind."""
+    defaults = {f.name: f.default for f in fields(Config)}
+    for name, value in changes.items():
+        if name not in defaults:
+            raise TypeError(f"unknown setting {name!r}; known: {', '.join(sorted(defaults))}")
+        if not fits(value, defaults[name]):
+            raise TypeError(f"setting {name} takes {TAKES[type(defaults[name])]}, not {value!r}")
+    return replace(config, **changes)
+
+
+def _parse(env: str, text: str, default: Any) -> Any:
+    """Read an environment variable; ValueError that names it for text that it does not take."""
+    try:
+        if isinstance(default, bool):
+            return _WORDS[text.strip().lower()]
+        return type(default)(text)
+    except (KeyError, ValueError):
+        words = "one of " + ", ".join(w for w in _WORDS if w)
+        raise ValueError(
+            f"{env}={text!r}: it takes {words if isinstance(default, bool) else TAKES[type(default)]}"
+        ) from None
 
 
 def from_environment() -> Config:
@@ -53,7 +87,7 @@ def from_environment() -> Config:
     for f in fields(Config):
         env = f.metadata["env"]
         if env and os.environ.get(env) is not None:
-            values[f.name] = _parse(type(f.default), os.environ[env])
+            values[f.name] = _parse(env, os.environ[env], f.default)
     return Config(**values)
 
 
@@ -72,8 +106,8 @@ SHARED = ("strict", "dump_dir", "cache_dir")
 
 @contextlib.contextmanager
 def patch(**changes: Any) -> Iterator[Config]:
-    """Use other values inside a with-block; TypeError for a name that is no setting."""
-    token = _patched.set(replace(current(), **changes))
+    """Use other values inside a with-block; TypeError for a name that is no setting or a value of another kind."""
+    token = _patched.set(_changed(current(), changes))
     try:
         with contextlib.ExitStack() as layers:
             for layer in LAYERS:
@@ -95,6 +129,11 @@ def describe() -> str:
         f"{f.name:15} {getattr(now, f.name)!r:10} {f.metadata['env'] or '-':22} {f.metadata['doc']}"
         for f in fields(Config)
     )
+
+
+def server_environment() -> dict[str, str]:
+    """Return the environment of a Python process that imports what this one can import."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 def user_cache_folder() -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from . import events
 from .failures import _FRAME
 from .logs import ARTIFACTS, graph_in, normalised, readable, text_of
-from .options import check_arguments
+from .options import check_flag, check_model, check_number, settings_of
 from .recording import Graph, Recording, record
 
 
@@ -131,9 +131,14 @@ def explain(model: Any, *, backward: bool = True, calls: int = 1, **options: Any
 
     Returns:
         A function to call with the program's arguments; it returns the Explanation.
+
+    Raises:
+        OptionError: an argument is not one of the values it takes.
     """
-    arguments = {"mode": "default", "dynamic": None, "fullgraph": False, "backend": "inductor", "options": None}
-    settings = check_arguments(**{**arguments, **options})
+    check_model("explain", model)
+    check_flag("explain", "backward", backward)
+    check_number("explain", "calls", calls, 1, int)
+    settings = settings_of("explain", options)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         name = getattr(model, "__name__", None) or type(model).__name__

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,7 @@ ARTIFACTS: dict[str, Artifact] = {
     "graph": Artifact(r"frame compiled", "captured graphs of torch calls", "py", ("graphs",)),
     "guards": Artifact(r"frame compiled|guards( built)?", "what must still hold for reuse", keys=("guards",)),
     "graph_breaks": Artifact(r"graph break|frame skipped", "each graph break: kind, line, hint",
-                             keys=("record", "reason")),
+                             keys=("record", "frame", "reason")),
     "recompiles": Artifact(r"recompile|guard failure", "each recompile: guard, old and new value", keys=("reason",)),
     "joint_graph": Artifact(r"joint( graph)?|partition|(forward|backward|inference) (graph|compiled)",
                             "functional graphs and what is saved between them", "py"),
@@ -90,7 +91,7 @@ def parse(text: str) -> list[str]:
         return [n for n in ARTIFACTS if n != "perf"]
     for name in names:
         if name not in ARTIFACTS:
-            raise unknown("log artifact", name, [*ARTIFACTS, "all"])
+            raise unknown("artifact in LAMINA_LOGS:", name, [*ARTIFACTS, "all"])
     return names
 
 
@@ -113,6 +114,8 @@ def text_of(payload: Any) -> str:
         return "\n".join(f"{k}: {_indented(text_of(v))}" for k, v in payload.items())
     if isinstance(payload, list | tuple):
         return "\n".join(text_of(v) for v in payload)
+    if getattr(payload, "report", None) is not None:  # a partition: its graphs are reported when they are compiled
+        return str(payload.report)
     if hasattr(payload, "kind") and hasattr(payload, "user_line"):
         kind = payload.kind
         return (f"{getattr(kind, 'id', kind)}: {getattr(payload, 'message', '')}\n  at {payload.user_line}\n"
@@ -141,8 +144,8 @@ class Printer:
         out = self.stream or sys.stderr
         for name in self.names:
             if name == "perf":
-                if event.seconds:
-                    print(f"[lamina perf] {event.stage:10} {event.name:24} {event.seconds * 1e3:9.2f} ms", file=out)
+                if event.seconds and event.name != "decomposed graph":  # the step "decompose" says the same
+                    print(f"[lamina perf] {event.stage:12} {event.name:24} {event.seconds * 1e3:9.2f} ms", file=out)
             elif ARTIFACTS[name].takes(event.name) and not str(event.name).endswith(" started"):
                 seconds = f", {event.seconds * 1e3:.1f} ms" if event.seconds else ""
                 text = "\n".join(text_of(part) for part in ARTIFACTS[name].parts(event))
@@ -151,21 +154,38 @@ class Printer:
 
 
 class Dumper:
-    """Writes the events of every artifact but perf and cache to numbered files in a folder."""
+    """Writes the events of every artifact but perf and cache to numbered files in a folder.
+
+    A folder that cannot be written to ends the dump with one warning, never the program.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.numbers = itertools.count(1)
+        self.ended = False
         self._lock = threading.Lock()
-        os.makedirs(folder, exist_ok=True)
+        self._last: tuple[str, str] = "", ""  # artifact and path of the last file
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            self._end(error)
 
     def __call__(self, event: Any) -> None:
-        if str(event.name).endswith(" started"):
+        if str(event.name).endswith(" started") or self.ended:
             return
         for name, artifact in ARTIFACTS.items():
             if name not in ("perf", "cache") and artifact.takes(event.name):
                 for part in artifact.parts(event):
-                    self._write(name, artifact, event, part)
+                    try:
+                        self._write(name, artifact, event, part)
+                    except OSError as error:
+                        self._end(error)
+                        return
+
+    def _end(self, error: OSError) -> None:
+        self.ended = True
+        warnings.warn(f"lamina: LAMINA_DUMP_DIR={self.folder} cannot be written to ({error}); nothing more is dumped.",
+                      UserWarning, stacklevel=2)
 
     def _write(self, name: str, artifact: Artifact, event: Any, part: Any) -> None:
         graph = graph_in(part)
@@ -178,9 +198,12 @@ class Dumper:
         mark = "//" if suffix == "cpp" else "#"
         head = f"{mark} stage: {event.stage}; pass: {event.name}; {event.seconds * 1e3:.2f} ms\n"
         with self._lock:
-            number = next(self.numbers)
-        with open(os.path.join(self.folder, f"{number:03}_{name}.{suffix}"), "w") as out:
-            out.write(head + text + "\n")
+            follows = name == "fusion" and self._last[0] == name  # the decisions of one graph are one list
+            path = self._last[1] if follows else os.path.join(self.folder,
+                                                              f"{next(self.numbers):03}_{name}.{suffix}")
+            self._last = name, path
+            with open(path, "a" if follows else "w") as out:
+                out.write(head + text + "\n")
 
 
 def graph_in(payload: Any) -> torch.fx.GraphModule | None:

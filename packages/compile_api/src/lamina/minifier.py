@@ -6,26 +6,27 @@ each tried and kept only if the failure stays: fewer outputs, an earlier end, a 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
-import subprocess
-import sys
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from . import config, failures
+from . import config, failures, trials
 from .accuracy import copy_tree
 from .backends import LADDER
 from .bisection import compare
 from .compile import stage_errors
-from .errors import LaminaError, unknown
-from .options import check_arguments
+from .errors import LaminaError, OptionError, unknown
+from .options import check_flag, check_model, check_number, settings_of
 from .recording import Recording, plain, record
 from .reduction import Recorder, calls, keep_outputs, output_nodes, replace_with_inputs, values_in_meta
 from .scripts import CannotWriteScript, script_of
@@ -53,6 +54,7 @@ def minify(
     isolate: bool = False,
     timeout: float = 60.0,
     seconds: float = 300.0,
+    data: bool = False,
     **options: Any,
 ) -> Callable[..., Minified | None]:
     """Shrink a failing compile to a script of a few lines.
@@ -64,38 +66,113 @@ def minify(
         isolate: run each try in a process of its own: for failures that end the process or hang.
         timeout: seconds after which a try counts as hanging, with isolate.
         seconds: limit for the whole search; the smallest graph so far is written when it is reached.
+        data: keep the values of the inputs, for failures that depend on them. The script then holds them.
         options: as for `lamina.compile`.
 
     Returns:
-        A function to call with the program's arguments; it returns a Minified, or None if nothing fails. The script
-        holds no data of the user: inputs are made up with the same shapes, strides and dtypes. Model and arguments are
-        copied and stay as they are.
+        A function to call with the program's arguments; it returns a Minified, or None if nothing fails. Unless `data`
+        is asked for, the script holds none of the user's: inputs are made up with the same shapes, strides and dtypes.
+        Model and arguments are copied and stay as they are.
 
     Raises:
         OptionError: an unknown backend or option, or a backend that is no rung of the ladder.
+        What the program itself raises on these arguments before anything is compiled.
         LaminaError: capture itself fails (there is no graph to cut), or the failing graph cannot be written down.
     """
+    check_model("minify", model)
+    check_flag("minify", "isolate", isolate)
+    check_flag("minify", "data", data)
+    check_number("minify", "timeout", timeout, 1)
+    check_number("minify", "seconds", seconds, 0)
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise OptionError(f"path of lamina.minify takes the name of the script to write, not {path!r}")
+    if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise OptionError(f"the folder of {os.fspath(path)!r} does not exist", hint="make it first")
+    settings = settings_of("minify", options, backend="eager")
     model = plain(model)
     if backend not in LADDER:
         raise unknown("rung of the ladder", backend, LADDER)
 
     def run(*args: Any, **kwargs: Any) -> Minified | None:
-        settings = check_arguments(**{"mode": "default", "dynamic": None, "fullgraph": False, "options": None,
-                                      **options, "backend": "eager"})
         own_args, own_kwargs = copy_tree((tuple(args), dict(kwargs)))
-        with config.patch(failure_script=False):
+        with config.patch(failure_script=False), watched(timeout) if isolate else contextlib.nullcontext():
             recording = record(copy.deepcopy(model), settings, own_args, own_kwargs, backward=False)
         refuse_capture_failure(recording)
-        test = isolated_test(backend, timeout) if isolate else in_process_test(backend)
-        for graph in recording.graphs:
-            made_up = made_up_inputs(graph.inputs)
-            failure = test(graph.gm, made_up)
-            if failure is not None:
-                small, inputs = shrink(graph.gm, made_up, test, failure, seconds)
-                return write(small, inputs, backend, path, test(small, inputs) or failure)
+        if recording.error is not None and not recording.graphs:
+            raise recording.error  # the program's own: nothing was compiled that could be cut
+        test = IsolatedTest(backend, timeout, data) if isolate else in_process_test(backend)
+        try:
+            for graph in recording.graphs:
+                inputs = list(graph.inputs) if data else made_up_inputs(graph.inputs)
+                failure = test(graph.gm, inputs)
+                if failure is not None:
+                    small, left, failure = smallest(graph.gm, inputs, test, failure, seconds, data)
+                    return write(small, left, backend, path, failure, data)
+        finally:
+            if isinstance(test, IsolatedTest):
+                test.trials.close()
         return None
 
     return run
+
+
+def smallest(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], test: Test, failure: str, seconds: float, data: bool
+) -> tuple[torch.fx.GraphModule, list[Any], str]:
+    """Return the smallest graph found that fails in the same way, its inputs, and how it fails.
+
+    Of a hang the parts are tried for less time, and the smallest for the whole time again.
+    """
+    if kind_of(failure) == "hang" and isinstance(test, IsolatedTest):
+        test.hurry(gm, inputs)
+        small, left = shrink(gm, inputs, test, failure, seconds, data=data)
+        test.wait()
+        again = test(small, left)
+        if again is not None and kind_of(again) == "hang":
+            return small, left, again
+    small, left = shrink(gm, inputs, test, failure, seconds, data=data)
+    return small, left, test(small, left) or failure
+
+
+@contextlib.contextmanager
+def watched(seconds: float) -> Iterator[None]:
+    """Raise LaminaError in a with-block that is not through after `seconds`: capture is Python, which a signal can
+    interrupt. Without effect outside of the main thread."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(_signal: int, frame: Any) -> None:
+        raise _Hangs(*where_capture_is(frame))
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _Hangs as hang:
+        place, line = hang.args
+        raise LaminaError(
+            f"capture itself hangs, so there is no graph to cut: no result in {seconds:g} s at {place}",
+            stage="capture", user_line=line, hint="mark parts of the function with lamina.disable",
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class _Hangs(BaseException):  # not an Exception: capture must not take it for one of its own
+    pass
+
+
+def where_capture_is(frame: Any) -> tuple[str, str | None]:
+    """Return (place of a frame, the program's line that capture follows at it, if it is at work)."""
+    place, line = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}", None
+    while frame is not None and line is None:
+        stack = getattr(frame.f_locals.get("self"), "stack_trace", None)
+        with contextlib.suppress(Exception):
+            line = failures.line_of_stack(stack()) if callable(stack) else None
+        frame = frame.f_back
+    return place, line
 
 
 def refuse_capture_failure(recording: Recording) -> None:
@@ -139,29 +216,47 @@ def in_process_test(rung: str) -> Test:
     return test
 
 
-def isolated_test(rung: str, timeout: float) -> Test:
-    """Return a test that runs the script of the graph in a process of its own."""
+class IsolatedTest:
+    """A test that runs the script of the graph in a process of its own."""
 
-    def test(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> str | None:
+    def __init__(self, rung: str, timeout: float, data: bool = False) -> None:
+        self.rung, self.timeout, self.data = rung, timeout, data
+        self.limit = timeout
+        self.slowest = 0.0
+        self.trials = trials.Trials()
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> str | None:
+        return self.tried(gm, inputs, self.rung)
+
+    def tried(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], rung: str) -> str | None:
+        """Compare one rung with eager; what differs, was raised, or happened to the process, or None."""
         try:
-            text = script_of(gm, inputs, rung=rung, purpose="compare")
+            text = script_of(gm, inputs, rung=rung, purpose="compare", data=self.data)
         except CannotWriteScript:
             return None
-        with tempfile.TemporaryDirectory() as folder:
-            script = os.path.join(folder, "script.py")
-            with open(script, "w") as out:
-                out.write(text)
-            try:
-                done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=timeout)
-            except subprocess.TimeoutExpired:
-                return f"no result in {timeout:g} s"
-        if done.returncode == 0:
+        done = self.trials.run(text, self.limit)
+        if done.status is None:
+            return f"no result in {self.limit:g} s{done.place()}"
+        self.slowest = max(self.slowest, done.seconds)
+        if done.status == 0:
             return None
-        if done.returncode < 0:
-            return f"the interpreter died with signal {-done.returncode}"
+        if done.status < 0:
+            return f"the interpreter died with signal {-done.status}{done.place()}"
         return raised_in(done.stderr)
 
-    return test
+    def hurry(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        """Wait for less than `timeout` from now on: parts of a graph that hangs either end about as soon as the whole
+        does on the rung that compiles nothing, or hang themselves."""
+        self.tried(gm, inputs, "eager")
+        self.limit = min(self.timeout, max(QUICK, 10 * self.slowest))
+
+    def wait(self) -> None:
+        """Wait for the whole `timeout` again."""
+        self.limit = self.timeout
+
+
+QUICK = 8.0
+"""Seconds that every part of a graph is given to compile, at least, before it counts as hanging."""
 
 
 _RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit))(?:: (.*))?$", re.M)
@@ -180,20 +275,26 @@ def raised_in(text: str) -> str:
 
 
 def kind_of(failure: str) -> str:
-    """Return "hang", "signal N", the class of an exception, or "difference"; shrinking stays with one kind."""
+    """Return "hang", "... signal N", the class of an exception, or "difference"; shrinking stays with one kind."""
     if failure.startswith("no result in"):
         return "hang"
     if failure.startswith("the interpreter died"):
-        return failure
+        return failure.partition(" at ")[0]
     if failure.startswith("exception"):
         return failure.partition(" became ")[2].partition(":")[0]
     return "difference"
 
 
 def shrink(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], test: Test, failure: str, seconds: float = 300.0, runs: bool = True
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    test: Test,
+    failure: str,
+    seconds: float = 300.0,
+    runs: bool = True,
+    data: bool = False,
 ) -> tuple[torch.fx.GraphModule, list[Any]]:
-    """Return the smallest graph found that fails in the same way. `runs`: see `candidates`."""
+    """Return the smallest graph found that fails in the same way. `runs`, `data`: see `candidates`."""
     until = time.monotonic() + seconds
     best, left = gm, list(inputs)
 
@@ -204,7 +305,7 @@ def shrink(
     changed = True
     while changed and time.monotonic() < until:
         changed = False
-        for candidate in candidates(best, left, runs):
+        for candidate in candidates(best, left, runs, data):
             if time.monotonic() > until:
                 break
             try:
@@ -252,10 +353,11 @@ def size(gm: torch.fx.GraphModule) -> tuple[int, int]:
 Move = Callable[[], tuple[torch.fx.GraphModule, list[Any]]]
 
 
-def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any], runs: bool = True) -> list[Move]:
+def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any], runs: bool = True, data: bool = False) -> list[Move]:
     """Return smaller graphs to try, the boldest cuts first, each made when it is asked for.
 
     `runs` False: what is in the middle of the graph is made up from its metadata, so that nothing of it is run.
+    `data`: it has the values of the run.
     """
     moves: list[Move] = []
     names = [n.name for n in calls(gm)]
@@ -278,8 +380,9 @@ def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any], runs: bool = Tru
     def start_at(chosen: list[str]) -> Move:
         def move() -> tuple[torch.fx.GraphModule, list[Any]]:
             tensors = {k: v for k, v in recorded().items() if k in chosen and hasattr(v, "stride")}
-            replaced = dict(zip(tensors, made_up_inputs(list(tensors.values())), strict=True))
-            replaced = {k: v.requires_grad_(tensors[k].requires_grad) for k, v in replaced.items()}
+            made = [copy_tree(t) for t in tensors.values()] if data else made_up_inputs(list(tensors.values()))
+            replaced = dict(zip(tensors, made, strict=True))
+            replaced = {k: v.detach().requires_grad_(tensors[k].requires_grad) for k, v in replaced.items()}
             return replace_with_inputs(gm, inputs, replaced, list(replaced))
 
         return move
@@ -297,11 +400,13 @@ def candidates(gm: torch.fx.GraphModule, inputs: Sequence[Any], runs: bool = Tru
     return moves
 
 
-def write(gm: torch.fx.GraphModule, inputs: Sequence[Any], backend: str, path: str | None, failure: str) -> Minified:
+def write(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], backend: str, path: str | None, failure: str, data: bool = False
+) -> Minified:
     """Write the script of a failing graph; LaminaError if the graph cannot be written as one."""
     try:
         purpose = "compile" if failure.startswith("exception: no exception became") else "compare"
-        text = script_of(gm, inputs, rung=backend, purpose=purpose,
+        text = script_of(gm, inputs, rung=backend, purpose=purpose, data=data,
                          title=f"lamina: backend {backend!r} fails on this graph: {failure.splitlines()[0][:160]}")
     except CannotWriteScript as error:
         raise LaminaError(f"the failing graph cannot be written as a script: {error}", stage="minify") from error

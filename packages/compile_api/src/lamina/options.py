@@ -7,10 +7,11 @@ A mode is a row of `MODES`: values for options. An option is named after a field
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from . import config
 from .errors import OptionError, unknown
 
 MODES: dict[str, dict[str, Any]] = {
@@ -70,9 +71,9 @@ def check_arguments(mode: Any, dynamic: Any, fullgraph: Any, backend: Any, optio
         mode = "default"
     if not isinstance(mode, str) or mode not in MODES:
         raise unknown("mode", mode, MODES)
-    if dynamic not in (None, True, False):
+    if dynamic is not None and not isinstance(dynamic, bool):
         raise OptionError(f"dynamic must be None, True or False, not {dynamic!r}")
-    if fullgraph not in (True, False):
+    if not isinstance(fullgraph, bool):
         raise OptionError(f"fullgraph must be True or False, not {fullgraph!r}")
     if isinstance(backend, str):
         from .backends import is_known, list_backends
@@ -86,21 +87,89 @@ def check_arguments(mode: Any, dynamic: Any, fullgraph: Any, backend: Any, optio
         options = {}
     if not isinstance(options, Mapping):
         raise OptionError(f"options must be a dict, not {type(options).__name__}")
-    for name in options:
-        check_option(name)
+    for name, value in options.items():
+        check_option(name, value)
     return CompileOptions(mode, dynamic, bool(fullgraph), backend, dict(options))
 
 
-def check_option(name: Any) -> None:
-    """Raise OptionError unless `name` is an option of the pipeline or a config field of a layer."""
+def settings_of(tool: str, options: Mapping[str, Any], **own: Any) -> CompileOptions:
+    """Check what a tool was given as `**options`: arguments of `lamina.compile`, but for those that are its `own`."""
+    arguments = {"mode": "default", "dynamic": None, "fullgraph": False, "backend": "inductor", "options": None}
+    known = [name for name in arguments if name not in own]
+    for name in options:
+        if name not in known:
+            raise unknown(f"argument of lamina.{tool}", name, known, hint="they mean what they mean to lamina.compile")
+    return check_arguments(**{**arguments, **options, **own})
+
+
+def check_model(tool: str, model: Any) -> None:
+    """Raise OptionError for what cannot be called like a model."""
+    if isinstance(model, type):
+        raise OptionError(f"lamina.{tool} takes functions and objects, not the class {model.__name__}",
+                          hint="give it an instance")
+    if not callable(model):
+        raise OptionError(f"lamina.{tool} takes a function, a module or another callable, not {type(model).__name__}")
+
+
+def check_number(tool: str, name: str, value: Any, least: float, kind: type = float) -> None:
+    """Raise OptionError unless a tool's argument is a number (an integer for kind int) not below `least`."""
+    wanted = int if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, wanted) or not value >= least:
+        raise OptionError(f"{name} of lamina.{tool} takes {'an integer' if kind is int else 'a number'} of at least "
+                          f"{least:g}, not {value!r}")
+
+
+def check_flag(tool: str, name: str, value: Any) -> None:
+    """Raise OptionError unless a tool's argument is True or False."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} of lamina.{tool} takes True or False, not {value!r}")
+
+
+def check_rungs(tool: str, backends: Any) -> list[str]:
+    """Return a tool's list of backends; OptionError unless it is one of known names."""
+    from .backends import is_known, list_backends
+
+    if isinstance(backends, str) or not isinstance(backends, Sequence) or not backends:
+        raise OptionError(f"backends of lamina.{tool} takes a list of names, such as ['aot_eager'], not {backends!r}")
+    for name in backends:
+        if not isinstance(name, str) or not is_known(name):
+            raise unknown("backend", name, list_backends())
+    return list(backends)
+
+
+def check_option(name: Any, value: Any) -> None:
+    """Raise OptionError unless `name` is an option of the pipeline or a config field of a layer, and takes `value`."""
     if name in OWN_OPTIONS:
-        return
+        return _check_own_option(name, value)
     layer, _, fieldname = str(name).rpartition(".")
-    if fieldname in layer_fields(layer or "inductor") if (layer or "inductor") in LAYERS else False:
+    have = layer_fields(layer or "inductor") if (layer or "inductor") in LAYERS else {}
+    if fieldname in have:
+        default = have[fieldname]
+        if not config.fits(value, default):
+            raise OptionError(f"option {name!r} takes {config.TAKES[type(default)]}, not {value!r}")
+        if fieldname == "target" and value:
+            _check_own_option("target", value)
         return
     known = [*OWN_OPTIONS, *layer_fields("inductor")]
     known += [f"{layer}.{f}" for layer in ("aot", "dynamo") for f in layer_fields(layer)]
     raise unknown("option", name, known)
+
+
+def _check_own_option(name: str, value: Any) -> None:
+    """Raise OptionError unless the pipeline's option takes this value."""
+    if name == "freezing":
+        if not isinstance(value, bool):
+            raise OptionError(f"option 'freezing' takes True or False, not {value!r}")
+    elif value is None:
+        return
+    elif name == "target":
+        known = importlib.import_module(LAYERS["inductor"]).list_targets()
+        if not isinstance(value, str) or value not in known:
+            raise unknown("target", value, known, hint="omit it to have the target of the inputs' device")
+    elif not callable(value):
+        known = getattr(importlib.import_module(LAYERS["aot"]), "PARTITIONERS", {})
+        if not isinstance(value, str) or value not in known:
+            raise unknown("partitioner", value, known, hint="or a function from a JointGraph to a Partition")
 
 
 def values_for(layer: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -157,9 +158,10 @@ class Rung:
             if self.__name__ == "aot_eager":
                 return run_eagerly(gm)
             prims = import_stage("prims")
+            start = time.perf_counter()
             with events.timed("prims", "decompose", role):
                 lowered = prims.decompose(gm, "prims")
-            events.emit("prims", "decomposed graph", lowered)
+            events.emit("prims", "decomposed graph", lowered, time.perf_counter() - start)
             if self.__name__ == "aot_prims":
                 return run_eagerly(lowered)
             stage = "inductor"

@@ -55,7 +55,7 @@ class Progress:
                     self._start_timer()
                 self.depth += 1
                 self.doing = f"{event.stage} {name.removesuffix(' started')}"
-            elif event.seconds and self.depth:
+            elif name in events.STAGES and self.depth:
                 self.depth -= 1
                 if self.depth == 0:
                     self.graphs += 1

@@ -6,10 +6,12 @@ and no data of the user, and what to do with it: run it, compile it, or compare 
 
 from __future__ import annotations
 
+import base64
 import builtins
 import importlib
 import re
 import textwrap
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +49,31 @@ def _hint(n: Any) -> Any:
     return 2 if hint is None else hint
 
 
-def input_expression(value: Any) -> str:
-    """Return the Python expression that makes an input like `value` without its data."""
+_STORED = '''
+def stored(data, shape, stride, dtype, requires_grad=False, device="cpu"):
+    """A tensor of these values."""
+    import base64, zlib
+    flat = torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(data))), dtype=torch.uint8).view(dtype)
+    return flat.to(device=device).as_strided(shape, stride).requires_grad_(requires_grad)
+
+'''
+
+
+def _stored_expression(value: torch.Tensor) -> str:
+    """Return the expression that makes a tensor with its values."""
+    from .accuracy import copy_in_layout
+
+    kept = copy_in_layout(value).cpu()
+    span = 1 + sum((n - 1) * s for n, s in zip(kept.shape, kept.stride(), strict=True))
+    flat = kept.as_strided((span,), (1,)).contiguous()
+    raw = base64.b64encode(zlib.compress(flat.view(torch.uint8).numpy().tobytes())).decode()
+    return input_expression(value).replace("tensor(", f"stored({raw!r}, ", 1)
+
+
+def input_expression(value: Any, data: bool = False) -> str:
+    """Return the Python expression that makes an input like `value`, without its data unless that is asked for."""
+    if data and isinstance(value, torch.Tensor) and value.numel() and value.layout == torch.strided:
+        return _stored_expression(value)
     if isinstance(value, torch.Tensor):
         shape = tuple(map(_hint, value.shape))
         stride = tuple(map(_hint, value.stride()))
@@ -138,16 +163,18 @@ def script_of(
     rung: str = "inductor",
     title: str = "A captured graph, compiled again by lamina.",
     purpose: str = "compile",
+    data: bool = False,
 ) -> str:
     """Return a standalone script for a graph.
 
     `purpose` "run" only runs the graph; "compile" also compiles it with backend `rung` and runs the result, so that a
     crash comes back; "compare" raises CheckError where `lamina.check` finds that the backend differs from eager.
+    `data`: the script holds the values of the inputs, too.
     """
     imports, source = graph_source(gm)
-    inputs = ",\n        ".join(input_expression(v) for v in example_inputs)
+    inputs = ",\n        ".join(input_expression(v, data) for v in example_inputs)
     title = title.replace("\\", "/").replace('"', "'")
-    text = _HEADER.format(title=title, imports=imports) + "\n" + source
+    text = _HEADER.format(title=title, imports=imports) + (_STORED if data else "") + "\n" + source
     listed = f"[\n        {inputs},\n    ]" if inputs else "[]"
     text += f"\n\ndef inputs():\n    return {listed}\n"
     text += "\n\n" + textwrap.dedent(_MAIN[purpose]).format(rung=rung)

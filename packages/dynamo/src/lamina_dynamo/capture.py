@@ -165,7 +165,10 @@ def capture(
     frames are its own.
 
     An exception of the call is kept in ``error``, except GraphBreakError under ``fullgraph``, which is raised.
+    TypeError if ``fn`` cannot be called.
     """
+    if not callable(fn):
+        raise TypeError(f"capture takes a function, method or module, not {type(fn).__name__}")
     chosen = get_backend(backend)
 
     def call(*args: Any, **kwargs: Any) -> Capture:

@@ -59,22 +59,52 @@ class Config:
     )
 
 
-_TRUE = {"1", "true", "yes", "on"}
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False,
+          "": False}
+_TAKES = {bool: "True or False", int: "an integer", float: "a number", str: "text", type(None): "None, True or False"}
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Tell whether a value is of the kind of a setting's default."""
+    if default is None or isinstance(default, bool):
+        return isinstance(value, bool) or value is default
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, str):
+        return isinstance(value, str | os.PathLike)
+    return isinstance(value, type(default)) and not isinstance(value, bool)
+
+
+def _changed(config: Config, changes: dict[str, Any]) -> Config:
+    """Return the settings with other values; TypeError for a name that is no setting or a value of another kind."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    for name, value in changes.items():
+        if name not in defaults:
+            raise TypeError(f"unknown setting {name!r}; known: {', '.join(sorted(defaults))}")
+        if not _fits(value, defaults[name]):
+            raise TypeError(f"setting {name} takes {_TAKES[type(defaults[name])]}, not {value!r}")
+    return dataclasses.replace(config, **changes)
+
+
+def _parse(env: str, text: str, default: Any) -> Any:
+    """Read an environment variable; ValueError that names it for text that it does not take."""
+    try:
+        if isinstance(default, bool):
+            return _WORDS[text.strip().lower()]
+        return type(default)(text)
+    except (KeyError, ValueError):
+        words = "one of " + ", ".join(w for w in _WORDS if w)
+        raise ValueError(
+            f"{env}={text!r}: it takes {words if isinstance(default, bool) else _TAKES[type(default)]}"
+        ) from None
 
 
 def _from_environment() -> Config:
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Config):
         env = field.metadata["env"]
-        if env is None or env not in os.environ:
-            continue
-        text = os.environ[env]
-        if isinstance(field.default, bool):
-            values[field.name] = text.strip().lower() in _TRUE
-        elif isinstance(field.default, int):
-            values[field.name] = int(text)
-        else:
-            values[field.name] = text
+        if env is not None and env in os.environ:
+            values[field.name] = _parse(env, os.environ[env], field.default)
     return Config(**values)
 
 
@@ -89,8 +119,9 @@ def get() -> Config:
 
 @contextlib.contextmanager
 def patch(**changes: Any) -> Iterator[Config]:
-    """Other settings for a ``with`` block (of this thread or task). Raises TypeError for an unknown name."""
-    token = _current.set(dataclasses.replace(get(), **changes))
+    """Other settings for a ``with`` block (of this thread or task). Raises TypeError for an unknown name or a
+    value of another kind."""
+    token = _current.set(_changed(get(), changes))
     try:
         yield get()
     finally:

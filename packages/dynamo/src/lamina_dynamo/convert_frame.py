@@ -206,7 +206,8 @@ class Compiler:
         if new_code is code:
             bump("skips", result.reason or "no tensor operations")
             if observe.listeners:
-                observe.emit("capture", "frame skipped", {"code": code, "reason": result.reason, "breaks": []}, seconds)
+                told = {"code": code, "frame": _place(code), "reason": result.reason, "breaks": []}
+                observe.emit("capture", "frame skipped", told, seconds)
             return entry
         bump("compiled")
         bump("graphs", amount=len(result.graphs))
@@ -296,9 +297,8 @@ class Compiler:
         memory.fruitless += 1
         bump("skips", result.reason.split("(")[0].strip() or "nothing to capture")
         if observe.listeners:
-            observe.emit(
-                "capture", "frame skipped", {"code": code, "reason": result.reason, "breaks": result.breaks}, seconds
-            )
+            told = {"code": code, "frame": _place(code), "reason": result.reason, "breaks": result.breaks}
+            observe.emit("capture", "frame skipped", told, seconds)
         # Other inputs may give something; after a few attempts the frame is left alone for good.
         if memory.fruitless >= _FRUITLESS and not memory.compiled and not self.fullgraph:
             _mark_skipped(code, result.reason)

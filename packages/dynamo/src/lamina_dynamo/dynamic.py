@@ -63,9 +63,11 @@ def marks_of(tensor: torch.Tensor) -> Marks | None:
 def _dims(tensor: torch.Tensor, dims: int | list[int] | tuple[int, ...] | None) -> list[int]:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a tensor is needed, got {type(tensor).__name__}")
-    chosen = range(tensor.dim()) if dims is None else (dims,) if isinstance(dims, int) else dims
+    chosen = range(tensor.dim()) if dims is None else dims if isinstance(dims, list | tuple) else (dims,)
     result = []
     for dim in chosen:
+        if not isinstance(dim, int):
+            raise TypeError(f"a dimension is an integer (dims: one, several in a list, or None for all), not {dim!r}")
         if not -tensor.dim() <= dim < tensor.dim():
             raise IndexError(f"dimension {dim} of a tensor with {tensor.dim()} dimensions")
         result.append(dim % tensor.dim())
@@ -82,8 +84,14 @@ def mark_dynamic(
     """The size of these dimensions (None: of all) varies: make it symbolic at the first compilation. ``min`` and
     ``max`` bound it, in elements.
 
-    Raises TypeError for a non-tensor, IndexError for a dimension that is not there, ValueError for an empty range.
+    Raises TypeError for a non-tensor or a bound that is no integer, IndexError for a dimension that is not there,
+    ValueError for an empty range or a negative bound.
     """
+    for name, bound in (("min", min), ("max", max)):
+        if bound is not None and not isinstance(bound, int):
+            raise TypeError(f"{name} is a number of elements or None, not {bound!r}")
+        if bound is not None and bound < 0:
+            raise ValueError(f"{name} is a number of elements and cannot be {bound}")
     if min is not None and max is not None and min > max:
         raise ValueError(f"empty range: min {min} > max {max}")
     for dim in _dims(tensor, dims):

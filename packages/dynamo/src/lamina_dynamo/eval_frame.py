@@ -89,7 +89,11 @@ class optimize:
     """
 
     def __init__(self, backend: Any = "eager", *, fullgraph: bool = False, dynamic: bool | None = None) -> None:
-        self.compiler = compiler_for(get_backend(backend), bool(fullgraph), dynamic)
+        if not isinstance(fullgraph, bool):
+            raise TypeError(f"fullgraph is True or False, not {fullgraph!r}")
+        if dynamic is not None and not isinstance(dynamic, bool):
+            raise TypeError(f"dynamic is None, True or False, not {dynamic!r}")
+        self.compiler = compiler_for(get_backend(backend), fullgraph, dynamic)
         self._tokens: list[Any] = []
 
     def __call__(self, fn: Any) -> Any:
@@ -131,6 +135,8 @@ class disable:
     """
 
     def __new__(cls, fn: Any = None, *, recursive: bool = True, reason: str | None = None) -> Any:
+        if not isinstance(recursive, bool):
+            raise TypeError(f"recursive of disable() is True or False, not {recursive!r}")
         self = super().__new__(cls)
         self.recursive, self.reason, self._tokens = recursive, reason, []  # type: ignore[attr-defined]
         return self if fn is None else self(fn)
@@ -227,6 +233,8 @@ class run:
         return self if fn is None else self(fn)
 
     def __call__(self, fn: Any) -> Any:
+        if not callable(fn):
+            raise TypeError(f"run() takes a callable, got {type(fn).__name__}")
         if isinstance(fn, _eval_frame.Wrapper):
             owner, inner = fn.owner, fn.__wrapped__
         else:

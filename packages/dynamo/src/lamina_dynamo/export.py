@@ -45,6 +45,16 @@ class Dim:
     min: int | None = 2
     max: int | None = None
 
+    def __post_init__(self) -> None:
+        """TypeError for a bound that is no integer, ValueError for an empty range or a negative bound."""
+        for name, bound in (("min", self.min), ("max", self.max)):
+            if bound is not None and not isinstance(bound, int):
+                raise TypeError(f"Dim: {name} is a number of elements or None, not {bound!r}")
+            if bound is not None and bound < 0:
+                raise ValueError(f"Dim: {name} is a number of elements and cannot be {bound}")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"Dim: empty range: min {self.min} > max {self.max}")
+
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
@@ -173,6 +183,15 @@ def export(
     graph, ExportError if the result
     cannot be described, ConstraintError if ``dynamic_shapes`` names an input that is not there.
     """
+    if not callable(fn):
+        raise TypeError(f"export takes a function, method or module, not {type(fn).__name__}")
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"args is a tuple with the positional arguments, not {type(args).__name__}")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs is a dict with the keyword arguments, not {type(kwargs).__name__}")
+    if dynamic_shapes is not None and not isinstance(dynamic_shapes, dict | tuple | list):
+        raise ConstraintError("dynamic_shapes is a dict {argument: {dimension: Dim}}, or a tuple of the dicts, not "
+                              f"{type(dynamic_shapes).__name__}")
     leaves, in_spec = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
     names = _leaf_names(fn, args, kwargs or {})
     _mark(dynamic_shapes, fn, args, kwargs or {})
@@ -284,7 +303,9 @@ def _mark(dynamic_shapes: Any, fn: Any, args: Any, kwargs: Any) -> None:
             raise ConstraintError(f"dynamic_shapes names {key!r}, which is no argument; there are {[*known, *kwargs]}")
         if not isinstance(value, torch.Tensor):
             raise ConstraintError(f"dynamic_shapes names {key!r}, which is no tensor but {type(value).__name__}")
-        for dim, spec in dict(dims).items():
+        if not isinstance(dims, dict):
+            raise ConstraintError(f"dynamic_shapes[{key!r}] is a dict {{dimension: Dim}}, not {type(dims).__name__}")
+        for dim, spec in dims.items():
             spec = spec if isinstance(spec, Dim) else Dim()
             mark_dynamic(value, dim, min=spec.min, max=spec.max)
 
@@ -569,6 +590,8 @@ def load(path: str | os.PathLike[str]) -> ExportedProgram:
     """Read a saved program; needs torch and this package only. Raises ExportError for a file that is none or of
     another format.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"load takes a path, not {type(path).__name__}")
     try:
         with zipfile.ZipFile(path) as archive:
             document = json.loads(archive.read("program.json"))

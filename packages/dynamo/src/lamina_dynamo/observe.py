@@ -30,6 +30,8 @@ listeners: list[Callable[[Event], None]] = []
 
 def on_event(callback: Callable[[Event], None]) -> Callable[[], None]:
     """Call ``callback(event)`` for every event from now on; the result, called, ends that."""
+    if not callable(callback):
+        raise TypeError(f"on_event takes a callable, not {type(callback).__name__}")
     listeners.append(callback)
 
     def remove() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from .source import AttrSource, SelfDictSource
 from .unknown_sizes import shows_unknown
 from .variables.base import VariableTracker
 from .variables.constant import CONSTANT_TYPES
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 # Nobody gives these modules names of builtins later.
 _SETTLED = ("torch", "lamina", "transformers", "timm", "collections", "contextlib", "functools", "enum", "numpy")
@@ -109,15 +112,21 @@ class OutputGraph:
         self.guards.append(Guard(source, kind, value, self.user_stack()))
 
     def user_stack(self) -> tuple[Any, ...]:
+        """The current line; before it, where that lies inside torch, the line outside of torch that led there."""
         tx = self.current_tx
         if tx is None:
             return ()
         code, line = tx.f_code, tx.current_instruction.line or 0
-        key = (id(code), line)  # the hash of a code object is that of its bytecode, computed each time
+        while tx is not None and tx.f_code.co_filename.startswith(_TORCH):
+            tx = tx.parent
+        own, own_line = (code, line) if tx is None else (tx.f_code, tx.current_instruction.line or 0)
+        # not the code objects: their hash is that of the bytecode, computed each time
+        key = (id(code), line, id(own), own_line)
         found = self._user_stacks.get(key)
         if found is None:
-            found = self._user_stacks[key] = (code, ((code.co_filename, line, code.co_name),))
-        return found[1]
+            stack = ((own.co_filename, own_line, own.co_name), (code.co_filename, line, code.co_name))
+            found = self._user_stacks[key] = (code, own, stack if own is not code else stack[1:])
+        return found[2]
 
     def globals_source(self, tx: Any) -> Any:
         """The globals dict of an inlined function, as a source."""

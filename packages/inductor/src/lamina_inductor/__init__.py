@@ -10,4 +10,4 @@ def __getattr__(name: str) -> object:
         from . import compile as _compile
 
         return getattr(_compile, name)
-    raise AttributeError(name)
+    raise AttributeError(f"module 'lamina_inductor' has no attribute {name!r}")

@@ -192,8 +192,17 @@ def compile_graph(
     device of the inputs unless given. What cannot be lowered is called as it is; a graph that cannot be handled at
     all runs in eager mode,
     and `CompiledGraph.fallback` says why. Internal errors do the same, except in strict mode, where they are raised.
-    `defer`: where the target can, return while compilers still run (`CompiledGraph.is_pending`).
+    TypeError for arguments of another kind. `defer`: where the target can, return while compilers still run
+    (`CompiledGraph.is_pending`).
     """
+    if not isinstance(gm, GraphModule):
+        raise TypeError(f"compile_graph takes a torch.fx.GraphModule, not {type(gm).__name__}")
+    if target is not None and not isinstance(target, str) and not hasattr(target, "build"):
+        raise TypeError(f"target is a name from list_targets(), a Target or None, not {target!r}")
+    if config is not None and not isinstance(config, Config):
+        raise TypeError(f"config is a lamina_inductor.config.Config or None, not {config!r}")
+    if not isinstance(name, str):
+        raise TypeError(f"name is text, not {name!r}")
     config = config or current()
     start = perf_counter()
     timings: dict[str, float] = {}

@@ -35,7 +35,44 @@ class Config:
     threads: int = _setting(0, "threads a kernel may use; 0: torch.get_num_threads()", "", False)
 
 
-_FALSE = ("", "0", "false", "no", "off")
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False,
+          "": False}
+_TAKES = {bool: "True or False", int: "an integer", float: "a number", str: "text", type(None): "None, True or False"}
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Tell whether a value is of the kind of a setting's default."""
+    if default is None or isinstance(default, bool):
+        return isinstance(value, bool) or value is default
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, str):
+        return isinstance(value, str | os.PathLike)
+    return isinstance(value, type(default)) and not isinstance(value, bool)
+
+
+def _changed(config: Config, changes: dict[str, Any]) -> Config:
+    """Return the settings with other values; TypeError for a name that is no setting or a value of another kind."""
+    defaults = {f.name: f.default for f in fields(Config)}
+    for name, value in changes.items():
+        if name not in defaults:
+            raise TypeError(f"unknown setting {name!r}; known: {', '.join(sorted(defaults))}")
+        if not _fits(value, defaults[name]):
+            raise TypeError(f"setting {name} takes {_TAKES[type(defaults[name])]}, not {value!r}")
+    return replace(config, **changes)
+
+
+def _parse(env: str, text: str, default: Any) -> Any:
+    """Read an environment variable; ValueError that names it for text that it does not take."""
+    try:
+        if isinstance(default, bool):
+            return _WORDS[text.strip().lower()]
+        return type(default)(text)
+    except (KeyError, ValueError):
+        words = "one of " + ", ".join(w for w in _WORDS if w)
+        raise ValueError(
+            f"{env}={text!r}: it takes {words if isinstance(default, bool) else _TAKES[type(default)]}"
+        ) from None
 
 
 def _from_environment() -> Config:
@@ -43,7 +80,7 @@ def _from_environment() -> Config:
     for f in fields(Config):
         text = os.environ.get(f.metadata["env"]) if f.metadata["env"] else None
         if text is not None:
-            values[f.name] = text.lower() not in _FALSE if f.type == "bool" else int(text) if f.type == "int" else text
+            values[f.name] = _parse(f.metadata["env"], text, f.default)
     return Config(**values)
 
 
@@ -58,8 +95,9 @@ def current() -> Config:
 
 @contextmanager
 def patch(**changes: Any) -> Iterator[Config]:
-    """Changes settings inside a ``with`` block (this thread and its context only)."""
-    token = _current.set(replace(current(), **changes))
+    """Changes settings inside a ``with`` block (this thread and its context only). TypeError for an unknown name or a
+    value of another kind."""
+    token = _current.set(_changed(current(), changes))
     try:
         yield current()
     finally:

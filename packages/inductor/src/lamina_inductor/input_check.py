@@ -43,6 +43,8 @@ class CheckedGraph:
 
     def boxed(self, inputs: list[Any]) -> list[Any]:
         """The same, taking the items out of one list."""
+        if not isinstance(inputs, list):
+            raise TypeError(f"a boxed compiled graph takes one list of inputs, not {type(inputs).__name__}")
         self.check(inputs)
         boxed = getattr(self.run, "boxed", None)
         if boxed is not None:

@@ -22,6 +22,8 @@ class Event:
 
 def on_event(callback: Callable[[Event], None]) -> Callable[[], None]:
     """Calls `callback` with every event from now on; returns a function that ends it."""
+    if not callable(callback):
+        raise TypeError(f"on_event takes a callable, not {type(callback).__name__}")
     _listeners.append(callback)
 
     def remove() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx as fx
 
+from .contract import require_graph
 from .decompose import decompose
 from .observe import Event, on_event
 from .spec import Prim
@@ -94,6 +95,12 @@ def completeness(
     implemented: names that the backend has ("add", "convolution", "aten.sort.stable"), or a predicate. Taking an item
     of a tuple (``operator.getitem``) is not counted.
     """
+    if not isinstance(graphs, Mapping | list | tuple):
+        raise TypeError(f"graphs is a list of GraphModules or a dict of them by name, not {type(graphs).__name__}")
+    for gm in graphs.values() if isinstance(graphs, Mapping) else graphs:
+        require_graph(gm)
+    if isinstance(implemented, str) or not (callable(implemented) or hasattr(implemented, "__contains__")):
+        raise TypeError(f"implemented is a collection of names or a predicate, not {implemented!r}")
     named = dict(graphs) if isinstance(graphs, Mapping) else {f"graph {i}": gm for i, gm in enumerate(graphs)}
     has = implemented if callable(implemented) else implemented.__contains__
     calls: dict[str, int] = {}

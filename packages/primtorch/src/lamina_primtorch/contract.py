@@ -26,6 +26,12 @@ def _tensor(val: Any) -> bool:
     return hasattr(val, "dtype") and hasattr(val, "stride")
 
 
+def require_graph(gm: Any) -> None:
+    """TypeError unless this is a graph."""
+    if not isinstance(gm, fx.GraphModule):
+        raise TypeError(f"the graph is a torch.fx.GraphModule, not {type(gm).__name__}")
+
+
 def check_graph(gm: fx.GraphModule) -> None:
     """Raise ContractError for the first node of a decomposed graph that breaks the contract.
 
@@ -33,6 +39,7 @@ def check_graph(gm: fx.GraphModule) -> None:
     get operands of one
     shape; shape and dtype of each prim's ``val`` are what its meta function says.
     """
+    require_graph(gm)
     for node in gm.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
             continue

@@ -18,6 +18,7 @@ import torch.fx as fx
 from . import observe
 from ._torch import NodeAppender, make_graph_module
 from .config import current
+from .contract import require_graph
 from .errors import ContractError
 from .operands import to
 from .prims import PRIMS as _P
@@ -46,8 +47,9 @@ def decompose(gm: fx.GraphModule, target: str = "prims", table: Any = None) -> f
     Returns a new GraphModule with the same placeholders and output structure. ``meta["val"]`` of new nodes are
     ``Value``s; stack_trace,
     nn_module_stack and seq_nr come from the node they replace. Never fails on an op: what cannot be decomposed is kept.
-    Raises ValueError for an unknown target.
+    Raises ValueError for an unknown target, TypeError for what is no GraphModule.
     """
+    require_graph(gm)
     start = time.perf_counter()
     if table is None:
         table = decomposition_table(target)

@@ -22,6 +22,8 @@ LISTENERS: list[Callable[[Event], None]] = []
 
 def on_event(callback: Callable[[Event], None]) -> Callable[[], None]:
     """Call ``callback`` for every event until the returned function is called."""
+    if not callable(callback):
+        raise TypeError(f"on_event takes a callable, not {type(callback).__name__}")
     LISTENERS.append(callback)
 
     def remove() -> None:

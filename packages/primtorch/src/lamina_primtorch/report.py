@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ._torch import all_op_names, has_kernel_for_key
+from .contract import require_graph
 from .decomps import DECOMPOSITIONS
 from .tables import _EXTERN
 
@@ -170,8 +171,11 @@ def prims_needed(graphs: list[torch.fx.GraphModule]) -> Counter:
     """How often each prim or kept overload occurs in decomposed graphs: what a backend must implement to run them."""
     from .spec import Prim
 
+    if not isinstance(graphs, list | tuple):
+        raise TypeError(f"prims_needed takes a list of GraphModules, not {type(graphs).__name__}")
     need: Counter = Counter()
     for gm in graphs:
+        require_graph(gm)
         for node in gm.graph.nodes:
             if node.op == "call_function":
                 need[node.target.name if isinstance(node.target, Prim) else str(node.target)] += 1

@@ -28,6 +28,8 @@ def partition(
     JointGraph to a Partition. memory_budget: bytes that may be saved, or a share of eager's when at most 1; min_cut
     only. observed: tell listeners, write dumps.
     """
+    if not isinstance(joint, JointGraph):
+        raise TypeError(f"partition takes a JointGraph, as trace_joint makes it, not {type(joint).__name__}")
     start = time.perf_counter()
     settings = config.get()
     chosen: Any = policy or settings.partitioner

@@ -18,6 +18,8 @@ def is_boxed(call: Any) -> bool:
 
 def make_boxed(function: Callable[..., Any]) -> Callable[..., Any]:
     """A boxed callable from a positional one."""
+    if not callable(function):
+        raise TypeError(f"make_boxed takes a callable, not {type(function).__name__}")
 
     def boxed(args: list[Any]) -> Any:
         values = tuple(args)
@@ -46,6 +48,8 @@ def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable[...,
 
     Views made by it are plain tensors to autograd, as the results of a compiled kernel are.
     """
+    if not hasattr(gm, "forward"):
+        raise TypeError(f"run_eagerly takes a torch.fx.GraphModule, not {type(gm).__name__}")
     forward = gm.forward
 
     def run(*args: Any) -> Any:

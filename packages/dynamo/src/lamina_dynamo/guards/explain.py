@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 import re
 import types
 import weakref
 from typing import Any
+
+import torch
 
 from ..source import Scope
 from .kinds import KINDS, MISSING, Guard, TensorExpect, describe, evaluate_source
@@ -20,7 +23,7 @@ class Recompile:
     """One recompile. ``expression``: what was guarded, as the user wrote it; ``kind``: kind of guard; ``old`` /
     ``new``: values as text;
     ``reason``: the difference in words; ``hint``: how to avoid it; ``where``: ``file:line in function`` that made
-    the assumption."""
+    the assumption, not one inside torch if there is another."""
 
     function: str
     expression: str
@@ -42,6 +45,7 @@ class Recompile:
 
 _WAITING = re.compile(r"\b__lamina_stack(\d+)\b")  # operands that the interrupted instruction had ready
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _log: collections.deque[Recompile] = collections.deque(maxlen=1000)
 
 
@@ -91,14 +95,15 @@ def explain_failure(guard: Guard, scope: Scope, code: types.CodeType) -> Recompi
         reason = "the object that was there is gone"
     where = ""
     if guard.stack:
-        file, line, function = guard.stack[-1]
+        own = [frame for frame in guard.stack if not frame[0].startswith(_TORCH)]
+        file, line, function = (own or guard.stack)[-1]
         where = f"{file}:{line} in {function}"
     try:
         hint = _hint(guard, value, expected)
     except Exception:  # a hint is an extra; values of any kind come by here
         hint = row.hint
     return Recompile(
-        code.co_qualname if hasattr(code, "co_qualname") else code.co_name,
+        function_of(code, scope),
         _WAITING.sub(r"value \1 waiting at a graph break", guard.name),
         guard.kind,
         describe(expected),
@@ -107,6 +112,15 @@ def explain_failure(guard: Guard, scope: Scope, code: types.CodeType) -> Recompi
         hint,
         where,
     )
+
+
+def function_of(code: types.CodeType, scope: Scope) -> str:
+    """The name of a frame: the qualified name of its code; of the frame by which torch calls every module, the module's
+    class."""
+    module = scope.f_locals.get("self")
+    if code.co_name == "_wrapped_call_impl" and isinstance(module, torch.nn.Module):
+        return type(module).__qualname__
+    return code.co_qualname if hasattr(code, "co_qualname") else code.co_name
 
 
 def record(entry: Recompile) -> None:
