@@ -150,7 +150,7 @@ class Rung:
 
     def _lower(
         self, role: str, gm: Any, example_inputs: Sequence[Any], members: dict[int, Any] | None = None
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., Any] | PendingGraph:
         """Compile one flat ATen graph that aot_autograd made; `role` is forward, backward or inference."""
         stage = "prims"
         run_eagerly = import_stage("aot").run_eagerly  # below autograd, autocast off: flat graphs have both written out
