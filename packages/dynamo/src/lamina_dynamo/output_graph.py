@@ -84,6 +84,7 @@ class OutputGraph:
         self.protected = False
         #: Does anything that the program has met take part in __torch_function__? Then calls ask `torch_function`.
         self.overrides = False
+        self.looks_up = False  # positions in score functions are tensors that index others
         self.overrides_off = 0
         self.function_modes: list[Any] = []
         self.initial_grad_mode = torch.is_grad_enabled()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from .attention_pass import Attention
 from .codegen.native_kernel import NativeOp
 from .config import Config
 from .errors import InductorError, LoweringError, UnsupportedGraph
@@ -27,8 +28,10 @@ from .ir.program import BufferDecl, BufferRef, KernelCall, Output
 from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
+from .lowering.attention import lower_attention, plan_attention
 from .lowering.left_to_library import is_left
 from .lowering.matmul import as_linear
+from .lowering.outputs import ALIASING, is_dense, output_of
 from .lowering.products import as_loops
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
@@ -45,8 +48,6 @@ SUPPORTED = {
 # what is done with float8 values inside kernels, where the target has them; eager can do little more
 FLOAT8_PRIMS = frozenset("convert_element_type clone broadcast_in_dim permute reshape slice restride".split())
 
-# views in eager too: a graph output that is one of these may share memory with an input or another output
-ALIASING = {"broadcast_in_dim", "permute", "reshape", "slice", "as_strided", "diagonal", "unfold"}
 VIEWS = ALIASING | {"flip", "restride"}
 
 # ATen ops with an out variant that writes exactly the strides given: their results get planned memory
@@ -68,6 +69,8 @@ class ResultMeta:
 
 class GraphLowering:
     """Lowers one graph. After `run()`: `buffers`, `nodes`, `outputs`, `constants`, `bindings`, `reasons`, `pinned`."""
+
+    supported = SUPPORTED
 
     def __init__(
         self,
@@ -92,8 +95,12 @@ class GraphLowering:
         self.bindings: dict[str, tuple[int, str, int]] = {}
         self.reasons: list[tuple[str, str]] = []
         self.pinned: set[str] = set()
+        self.alone: set[str] = set()  # memory of outputs that share it with no other
         self.input_count = 0
         self.env: dict[Node, Any] = {}
+        self.attentions: dict[Node, Attention] = {}  # by their last node
+        self.waiting: set[Node] = set()  # nodes of an attention: lowered with its last one
+        self.inlines = False  # nothing is stored for cheaper reading: values are traced for one position
         self.ready: dict[Node, TensorValue] = {}  # values of nodes ahead that an earlier node computed with its own
         self.node: Node | None = None
         self._table = load_lowerings()
@@ -366,24 +373,36 @@ class GraphLowering:
         if self.input_layouts is None and is_on("layout"):  # the results of a region lie as eager's
             self.layouts = choose_layouts(self.gm.graph)
         self.device = self._main_device()
+        self.attentions, self.waiting = plan_attention(self)
         for node in self.gm.graph.nodes:
-            self.node = node
-            visit = self._visitors.get(node.op)
-            if visit is None:
-                raise UnsupportedGraph(f"{node.op} node", node=node.name)
-            try:
-                self.env[node] = visit(self, node)
-            except InductorError:
-                raise
-            except Exception as error:
-                raise InductorError(
-                    f"internal error while lowering {node.format_node()}: {type(error).__name__}: {error}",
-                    node=node.name,
-                    source=_user_line(node),
-                    hint="please report this",
-                ) from error
+            if node not in self.waiting:
+                self._visit(node)
         self.node = None
         return self
+
+    def _visit(self, node: Node) -> None:
+        self.node = node
+        visit = self._visitors.get(node.op)
+        if visit is None:
+            raise UnsupportedGraph(f"{node.op} node", node=node.name)
+        try:
+            found = self.attentions.get(node)
+            value = lower_attention(self, found) if found is not None else None
+            if found is not None and value is None:
+                for part in (found.product, *found.between):
+                    self.waiting.discard(part)
+                    self._visit(part)
+                self.node = node
+            self.env[node] = visit(self, node) if value is None else value
+        except InductorError:
+            raise
+        except Exception as error:
+            raise InductorError(
+                f"internal error while lowering {node.format_node()}: {type(error).__name__}: {error}",
+                node=node.name,
+                source=_user_line(node),
+                hint="please report this",
+            ) from error
 
     def _main_device(self) -> torch.device:
         """Where the kernels run: the first device in the graph that is not the CPU. Calls on other tensors stay
@@ -554,7 +573,7 @@ class GraphLowering:
         """Realises a value that several computations use, unless repeating it costs next to nothing."""
         if not isinstance(out, TensorValue) or out.is_stored or self._uses.get(node, 1) < 2:
             return
-        if getattr(node.target, "name", "") in VIEWS:
+        if self.inlines or getattr(node.target, "name", "") in VIEWS:
             return
         cost, reads = REPEATABLE["cpu" if out.device.type == "cpu" else "device"]
         if out.cost > cost or out.reads > reads:
@@ -571,7 +590,13 @@ class GraphLowering:
     def native_node(self, op: NativeOp, operands: Sequence[TensorValue], meta: ResultMeta) -> TensorValue:
         """A call of a hand-written kernel on stored operands; its result is contiguous."""
         name, layout = self.new_buffer(meta, stride=contiguous_strides(meta.shape))
-        refs = tuple(BufferRef(x.buffer) for x in operands)  # type: ignore[arg-type]
+        return self.kernel_node(op, [str(x.buffer) for x in operands], name, layout, meta)
+
+    def kernel_node(
+        self, op: NativeOp, operands: Sequence[str], name: str, layout: Layout, meta: ResultMeta
+    ) -> TensorValue:
+        """A call of a kernel with these buffers that writes the buffer `name`."""
+        refs = tuple(BufferRef(x) for x in operands)
         reads: dict[str, list] = {r.name: [] for r in refs}
         assert self.node is not None
         self._add(
@@ -682,50 +707,9 @@ class GraphLowering:
         free = self.layouts.free if self.layouts is not None else ()
         for k, a in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
             self.output_strides.append(None)
-            self.outputs.append(self._output_value(a, taken, k in free))
+            self.outputs.append(output_of(self, a, taken, k in free))
 
     _visitors = {"placeholder": _placeholder, "get_attr": _get_attr, "call_function": _call, "output": _output}
-
-    def _output_value(self, a: Any, taken: set[str], free: bool = False) -> Output:
-        value = self.env[a] if isinstance(a, Node) else a
-        if not isinstance(value, TensorValue):
-            if value is None:
-                return Output("none")
-            if isinstance(value, (Expr, bool, int, float, complex, str, torch.dtype, torch.device)):
-                return Output("scalar", value=unwrap(value) if isinstance(value, Expr) else value)
-            raise UnsupportedGraph(f"output of type {type(value).__name__}")
-        assert isinstance(a, Node)
-        if a.op == "placeholder" and "physical_stride" not in a.meta:
-            return Output("input", index=self.buffers[value.buffer].index)  # type: ignore[index]
-        stride = self.meta_of(a.meta["val"]).stride if a.meta.get("val") is not None else value.stride
-        self.store_deep(value)
-        assert value.layout is not None and value.buffer is not None and stride is not None
-        own = value.layout.stride
-        if free and not same_strides(value.shape, own, stride) and is_dense(value.shape, own):
-            if all(e.is_const for e in own):
-                stride = own
-                self.output_strides[-1] = tuple(int(e) for e in own)
-        may_alias = getattr(a.target, "name", "") in ALIASING or self.buffers[value.buffer].kind == "temp"
-        fits = same_strides(value.shape, value.layout.stride, stride)
-        if value.layout.dtype not in SUPPORTED:
-            fits = may_alias = True
-        if not fits or not may_alias:
-            overlapping = any(s == 0 and not n == 1 for n, s in zip(value.shape, stride, strict=True))
-            value = self.copy_of(value, contiguous_strides(value.shape) if overlapping else stride)
-        assert value.layout is not None and value.buffer is not None
-        decl = self.buffers[value.buffer]
-        layout = Layout(
-            value.dtype,
-            value.device,
-            value.shape,
-            stride if fits or not overlapping else value.layout.stride,
-            value.layout.offset,
-        )
-        shared = decl.kind in ("input", "constant") or value.buffer in taken
-        taken.add(value.buffer)
-        if decl.kind == "temp":
-            decl.kind = "output"
-        return Output("view" if shared else "buffer", name=value.buffer, layout=layout)
 
 
 # (arithmetic ops, loads) of a value with several users that each of them rather computes again than reads: arithmetic
@@ -775,23 +759,6 @@ def _has_effect(callee: RegionCallee) -> bool:
 
 def _returns_alias(schema: Any) -> bool:
     return schema is not None and any(r.alias_info is not None for r in schema.returns)
-
-
-def is_dense(shape: Sequence[Expr], stride: Sequence[Expr]) -> bool:
-    """True when the strides fill memory without gaps or overlap, in some order of the dimensions."""
-    left = [(n, s) for n, s in zip(shape, stride, strict=True) if not n == 1]
-    if any(n == 0 for n, _ in left):
-        return True
-    step = ONE
-    while left:
-        for k, (n, s) in enumerate(left):
-            if s == step:
-                step = step * n
-                del left[k]
-                break
-        else:
-            return False
-    return True
 
 
 __all__ = ["GraphLowering", "ResultMeta", "is_dense"]

@@ -17,6 +17,7 @@ PASSES = {
     "pad_matmul": "products of half precision padded to aligned rows (pad_matmul.py)",
     "layout": "images kept channels-last between convolutions (layout_pass.py)",
     "library": "prims left to ATen's kernel where that is the faster one (lowering/left_to_library.py)",
+    "attention": "attention that is written out as one kernel (attention_pass.py)",
     "products": "small matrix products as loops (lowering/products.py)",
     "linear": "matrix products by oneDNN's linear layer (lowering/matmul.py)",
     "fusion": "loops merged into common kernels (scheduler/fusion.py)",

@@ -117,6 +117,60 @@ def _depthwise_backward(stride, padding, dilation=1):
     return program
 
 
+def _attend(t: Tracer, scores, v, **softmax):
+    return t.call(aten.bmm.default, t.call(aten._softmax.default, scores, -1, False), v)
+
+
+def _products(t: Tracer, q, k, scale=0.25):
+    return t.call(aten.mul.Tensor, t.call(aten.bmm.default, q, t.call(aten.permute.default, k, [0, 2, 1])), scale)
+
+
+def _places(t: Tracer, m, n):
+    rows = t.call(aten.view.default, t.call(aten.arange.default, m), [m, 1])
+    return rows, t.call(aten.view.default, t.call(aten.arange.default, n), [1, n])
+
+
+def _biased_attention(t: Tracer, q, k, v, bias):
+    return _attend(t, t.call(aten.add.Tensor, _products(t, q, k), bias), v)
+
+
+def _causal_attention(t: Tracer, q, k, v):
+    """With a soft cap; heads behind batches, as models write it."""
+    b, h, m, d = q.shape
+    n = k.shape[2]
+    q, k, v = (t.call(aten.view.default, x, [b * h, x.shape[2], x.shape[3]]) for x in (q, k, v))
+    scores = t.call(aten.view.default, _products(t, q, k), [b, h, m, n])
+    scores = t.call(aten.mul.Tensor, t.call(aten.tanh.default, t.call(aten.div.Tensor, scores, 3.0)), 3.0)
+    rows, columns = _places(t, m, n)
+    outside = t.call(aten.logical_not.default, t.call(aten.ge.Tensor, rows, columns))
+    scores = t.call(aten.masked_fill.Scalar, scores, outside, float("-inf"))
+    weights = t.call(aten.view.default, t.call(aten._softmax.default, scores, -1, False), [b * h, m, n])
+    return t.call(aten.view.default, t.call(aten.bmm.default, weights, v), [b, h, m, v.shape[2]])
+
+
+def _window_attention(t: Tracer, q, k, v, drop):
+    """A window, weights with a factor behind them, and rows without any column."""
+    rows, columns = _places(t, q.shape[1], k.shape[1])
+    near = t.call(aten.lt.Scalar, t.call(aten.sub.Tensor, rows, columns), 24)
+    inside = t.call(aten.logical_and.default, near, t.call(aten.gt.Tensor, rows, columns))
+    nothing = t.call(aten.scalar_tensor.default, float("-inf"))
+    scores = t.call(aten.where.self, inside, _products(t, q, k), nothing)
+    weights = t.call(aten.mul.Tensor, t.call(aten._safe_softmax.default, scores, -1), drop)
+    return t.call(aten.bmm.default, weights, v)
+
+
+def _indexed_attention(t: Tracer, q, k, v, slopes, documents):
+    """Scores with values looked up by position: a slope a head, pieces that only see themselves."""
+    rows, columns = _places(t, q.shape[1], k.shape[1])
+    heads = t.call(aten.view.default, t.call(aten.arange.default, q.shape[0]), [q.shape[0], 1, 1])
+    slope = t.call(aten.index.Tensor, slopes, [heads])
+    distance = t.call(aten.mul.Tensor, slope, t.call(aten.sub.Tensor, columns, rows))
+    ours, theirs = (t.call(aten.index.Tensor, documents, [i]) for i in (rows, columns))
+    scores = t.call(aten.add.Tensor, _products(t, q, k), distance)
+    other = t.call(aten.ne.Tensor, ours, theirs)
+    return _attend(t, t.call(aten.masked_fill.Scalar, scores, other, float("-inf")), v)
+
+
 def _image(*shape, dtype=torch.float32):
     return lambda: torch.randn(*shape).to(dtype).contiguous(memory_format=torch.channels_last)
 
@@ -206,6 +260,17 @@ PROGRAMS = {
     "strided_gradients": ("pointwise", [_image(2, 8, 5, 4), _image(2, 8, 9, 8), _normal(8, 1, 5, 5)],
                           _depthwise_backward(2, 2)),
     "float8": ("pointwise", [_spread(40, 33), _normal(40, 33, dtype=torch.float8_e4m3fn)], _float8),
+    "attention": ("attention", [_normal(3, 40, 20), _normal(3, 50, 20), _normal(3, 50, 24), _normal(40, 50)],
+                  _biased_attention),
+    "half_attention": ("attention", [*[_normal(2, 70, 64, dtype=torch.bfloat16)] * 3,
+                                     _normal(2, 1, 70, dtype=torch.bfloat16)], _biased_attention),
+    "causal_attention": ("attention", [_normal(2, 3, 80, 32), _normal(2, 3, 80, 32), _normal(2, 3, 80, 32)],
+                         _causal_attention),
+    "window_attention": ("attention", [*[_normal(2, 100, 16)] * 3, _normal(2, 100, 100)], _window_attention),
+    "long_attention": ("attention", [*[_normal(1, 1, 600, 16)] * 3], _causal_attention),
+    "long_window": ("attention", [*[_normal(1, 530, 16)] * 3, _normal(1, 1, 530)], _window_attention),
+    "half_heads": ("attention", [*[_normal(1, 2, 130, 128, dtype=torch.float16)] * 3], _causal_attention),
+    "indexed_attention": ("attention", [*[_normal(2, 64, 32)] * 3, _normal(2), _whole(0, 3, 64)], _indexed_attention),
     "odd_gradients": ("pointwise", [_image(2, 8, 3, 2), _image(2, 8, 9, 9), _normal(8, 1, 2, 3)],
                       _depthwise_backward(3, 0, 2)),
 }  # fmt: skip
@@ -236,7 +301,7 @@ def interpret(name: str) -> dict:
                 assert a.dtype == b.dtype and torch.equal(a.float().isnan(), b.float().isnan())
                 numbers = ~b.float().isnan()
                 a, b = a.view(torch.uint8).masked_fill(~numbers, 0), b.view(torch.uint8).masked_fill(~numbers, 0)
-            half = b.dtype == torch.bfloat16  # eager rounds in between
+            half = b.dtype in (torch.bfloat16, torch.float16)  # eager rounds in between
             torch.testing.assert_close(
                 a, b, rtol=2e-2 if half else 1e-4, atol=1e-1 if half else 1e-4, equal_nan=True
             )

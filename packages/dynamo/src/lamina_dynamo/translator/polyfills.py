@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
@@ -257,3 +258,59 @@ def dispatching_method(descriptor, obj, cls):
         return descriptor.dispatcher.dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
 
     return functools.update_wrapper(method, descriptor.func)
+
+
+def _over_positions(fn, before):
+    """``fn`` of numbers (after `before` tensors that are mapped along) as a function of all positions."""
+    for place in (3, 2, 1, 0):
+        dims = tuple(0 if k == place else None for k in range(4))
+        fn = torch.vmap(fn, in_dims=(0,) * before + dims, out_dims=0)
+    return fn
+
+
+def _in_order_of(out, stride):
+    """``out`` laid out in memory in the order of `stride`, with the last dimension the closest."""
+    order = sorted(range(3), key=lambda d: -stride[d])
+    if order == [0, 1, 2]:
+        return out.contiguous()
+    order.append(3)
+    back = [order.index(d) for d in range(4)]
+    return out.permute(order).contiguous().permute(back)
+
+
+def flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_options):
+    """What the operator behind ``flex_attention`` stands for: (result, log2-sum-exp2, maxima / log 2)."""
+    kind = query.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        query, key, value = (x.to(dtype) if x.dtype is not torch.float64 else x for x in (query, key, value))
+        with torch.autocast(kind, enabled=False):
+            return flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_options)
+    mask_mod = block_mask[-1]
+
+    def attend(query, key, value):
+        working = torch.float64 if query.dtype is torch.float64 else torch.float32
+        batch, heads = query.shape[0], query.shape[1]
+        if key.shape[0] != batch:
+            key, value = (x.expand(batch, *x.shape[1:]) for x in (key, value))
+        if key.shape[1] != heads:
+            key, value = (
+                x.unsqueeze(2).expand(batch, x.shape[1], heads // x.shape[1], *x.shape[2:]).reshape(
+                    batch, heads, *x.shape[2:]
+                )
+                for x in (key, value)
+            )
+        scores = (query.to(working) @ key.to(working).transpose(-2, -1)) * scale
+        places = [torch.arange(n, device=query.device) for n in scores.shape]
+        inside = _over_positions(mask_mod, 0)(*places)
+        scores = torch.where(inside, _over_positions(score_mod, 1)(scores, *places), float("-inf")).to(working)
+        sums = scores.logsumexp(-1)
+        highest = scores.amax(-1)
+        sums = torch.where(highest == float("-inf"), float("-inf"), sums)
+        out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+        return _in_order_of(out, query.stride()), sums / math.log(2), highest / math.log(2)
+
+    if kind != "cpu" and torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
+        # the scores of a layer are larger than all that goes into it: the backward computes them again
+        return torch.utils.checkpoint.checkpoint(attend, query, key, value, use_reentrant=False)
+    return attend(query, key, value)

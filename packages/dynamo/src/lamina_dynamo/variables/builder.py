@@ -84,6 +84,7 @@ ROW_MODULES = (
     "context",
     "autograd",
     "transforms",
+    "flexible_attention",
     "symint",
     "torch_function",
     "surface",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from .. import _torch as private
 from .attributes import DELETED, raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
@@ -64,6 +65,16 @@ class PyModuleVariable(VariableTracker):
                 return tx.wrap(getattr(self.value, name), None)
             except AttributeError:
                 raise_attribute_error(tx, self, name)
+        if f"{self.value.__dict__.get('__name__')}.{name}" == private.OTHER_COMPILERS[0]:
+            from .flexible_attention import UnloadedCompilerVariable
+
+            return UnloadedCompilerVariable(self)
+        return self.get_unknown(tx, name)
+
+    def get_unknown(self, tx: Any, name: str) -> VariableTracker:
+        """An attribute that the module's dict has not."""
+        from lamina_dynamo.source import AttrSource
+
         getattr_ = self.value.__dict__.get("__getattr__")
         if getattr_ is not None:
             source = None if self.source is None else AttrSource(self.source, "__getattr__")

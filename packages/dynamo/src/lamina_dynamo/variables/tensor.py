@@ -195,7 +195,14 @@ class TensorVariable(VariableTracker):
         return self.call_method(tx, "item", [], {})
 
     def get_item(self, tx: Any, key: VariableTracker) -> VariableTracker:
-        key = _index_values(tx, key.realize())
+        key = key.realize()
+        if tx.output.looks_up:
+            from .flexible_attention import look_up
+
+            found = look_up(tx, self, key)
+            if found is not None:
+                return found
+        key = _index_values(tx, key)
         if getattr(key, "is_symbolic_number", False) and key.python_type() is int:
             # Indexing with a number reads it; select takes it as it is.
             return tx.output.create_call("call_method", "select", [self, tx.const(0), key])

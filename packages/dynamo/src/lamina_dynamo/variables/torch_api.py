@@ -20,6 +20,8 @@ from .user_object import UserObjectVariable
 
 Handler = Callable[[Any, list[VariableTracker], dict[str, VariableTracker]], VariableTracker]
 HANDLERS: dict[Any, Handler] = {}
+NAMED_HANDLERS: dict[str, Handler] = {}
+"""The same by module and name, for functions of modules that are not imported for it."""
 
 
 def handles(*functions: Any) -> Callable[[Handler], Handler]:
@@ -166,6 +168,10 @@ def wrap_torch(tx: Any, value: Any, source: Any) -> VariableTracker | None:
         known = value in HANDLERS
     except TypeError:
         return None
+    if not known and type(value) is types.FunctionType:
+        named = NAMED_HANDLERS.get(f"{value.__module__}.{value.__qualname__}")
+        if named is not None:
+            HANDLERS[value], known = named, True
     if not known and not trace_policy.is_graph_function(value):
         return None
     if source is not None:

@@ -430,7 +430,7 @@ class ReferenceTarget:
 
     def can_lower(self, op: str, dtype: torch.dtype) -> str | None:
         """Everything torch can do; whole products and convolutions are torch's own."""
-        return "torch computes it whole" if op in ("product", "depthwise") else None
+        return "torch computes it whole" if op in ("product", "depthwise", "attention") else None
 
     def build(self, program: GraphProgram, config: Any) -> ReferenceProgram:
         """Nothing to compile."""

@@ -11,6 +11,7 @@ import hashlib
 import pathlib
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -132,7 +133,7 @@ class TritonTarget:
 
 
 def _renamed(spec: KernelSpec, name: str) -> KernelSpec:
-    return KernelSpec(name, spec.loops, spec.phases, spec.buffers, spec.sizes, spec.device, spec.origins)
+    return replace(spec, name=name)
 
 
 def cache_folder(config: Any) -> pathlib.Path:

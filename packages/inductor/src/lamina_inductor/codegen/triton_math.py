@@ -44,11 +44,19 @@ if INTERPRET:  # whose products of bfloat16 would multiply the bits
     def dot(a, b, acc):
         return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
 
+    @triton.jit
+    def dot_in_parts(a, b, acc):
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
+
 else:
 
     @triton.jit
     def dot(a, b, acc):
         return tl.dot(a, b, acc, input_precision="ieee")
+
+    @triton.jit
+    def dot_in_parts(a, b, acc):
+        return tl.dot(a, b, acc, input_precision="tf32x3")
 
 
 @triton.jit

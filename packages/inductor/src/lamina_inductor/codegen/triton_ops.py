@@ -228,7 +228,7 @@ def reason_against(name: str, dtype: torch.dtype) -> str | None:
         if what == "scan" and kind in ("sum", "prod", "cummax", "cummin", "logcumsumexp"):
             return None
         return f"no {what} of kind {kind}"
-    if name in ("product", "depthwise"):
+    if name in ("product", "depthwise", "attention"):
         return None if dtype in (torch.float32, torch.bfloat16, torch.float16) else f"no {name} in {dtype}"
     if name in ("load", "store", "indirect", "check", "constant", "index_expr", "reduction", "scan", "item"):
         return None

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ..codegen.kernel import LoopVar
-from ..index import ZERO, Expr, IntLike, symbol, to_expr
+from ..index import ZERO, Expr, IntLike, is_less, symbol, to_expr
 from ..ops import MULTI_RESULT, NARROW, TABLE, Op, compute_dtype
 
 Index = tuple[Expr, ...]
@@ -127,6 +127,9 @@ class Builder:
     ) -> Expr:
         """Expr for a data-dependent index in [-size, size) (or [0, size)), checked, negative values wrapped."""
         size = to_expr(size)
+        known = position_of(value)
+        if known is not None and known.lo >= 0 and is_less(known, size):
+            return known
         value = self.to_dtype(value, torch.int64)
         limit = self.index_expr(size)
         zero = self.constant(0, torch.int64)
@@ -182,6 +185,17 @@ def _method(name: str, arity: int, result: str) -> Callable[..., Op]:
 for _row in TABLE.values():
     if not hasattr(Builder, _row.name) and _row.result in ("same", "bool") and _row.category != "memory":
         setattr(Builder, _row.name, _method(_row.name, _row.arity, _row.result))
+
+
+def position_of(value: Op) -> Expr | None:
+    """The index expression that an integer value is; None for one read from memory or computed."""
+    while value.name == "to_dtype" and value.args[0].dtype in (torch.int64, torch.int32) and value.dtype == torch.int64:
+        value = value.args[0]
+    if value.dtype not in (torch.int64, torch.int32):
+        return None
+    if value.name == "constant":
+        return to_expr(int(value.args[0]))
+    return value.args[0] if value.name == "index_expr" else None
 
 
 def wrap_integer(value: int, dtype: torch.dtype) -> int:

@@ -21,7 +21,7 @@ def _bounds(dim: int, size: Expr) -> str:
 
 def _source(g: Any, x: TensorValue) -> None:
     """A tensor read at arbitrary positions: cheap lazy values stay inlined."""
-    if not x.try_store() and x.cost > BROADCAST_OPS:
+    if not x.try_store() and x.cost > BROADCAST_OPS and not g.inlines:
         g.realize(x)
 
 

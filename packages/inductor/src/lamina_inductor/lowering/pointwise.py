@@ -45,7 +45,7 @@ def pointwise(
     for t in tensors:
         c, r = t.weight()
         total, reads = total + c, reads + r
-    if total > g.config.inline_ops or reads > g.config.inline_reads:
+    if (total > g.config.inline_ops or reads > g.config.inline_reads) and not g.inlines:
         for t in sorted(tensors, key=lambda t: -t.weight()[0]):
             if not t.is_stored and t.cost:
                 g.realize(t)

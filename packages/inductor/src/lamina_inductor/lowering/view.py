@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import LoweringError
 from ..index import ONE, ZERO, Expr, is_equal, is_less, product, to_expr
-from ..ir.layout import Layout
+from ..ir.layout import Layout, same_strides
 from ..ir.loops import Builder, Index
 from ..ir.tensor import BROADCAST_OPS, TensorValue
 from ..ops import Op
@@ -43,7 +43,7 @@ def _broadcast_in_dim(g: Any, x: TensorValue, shape: Sequence[Any], dims: Sequen
     shape = g.exprs(shape)
     repeats = [is_equal(x.shape[k], 1) and not is_equal(shape[d], 1) for k, d in enumerate(dims)]
     grows = not is_equal(product(shape), x.numel)
-    if grows and not x.is_stored and x.cost > BROADCAST_OPS:
+    if grows and not x.is_stored and x.cost > BROADCAST_OPS and not g.inlines:
         # the library's ops get what eager gives them, rows that are padded (a bias of fused attention) included
         called = any("extern" in getattr(getattr(u.target, "spec", None), "tags", ()) for u in g.node.users)
         g.store_deep(x) if called else g.realize(x)
@@ -244,8 +244,13 @@ def _unfold(g: Any, x: TensorValue, dim: int, size: int, step: int) -> TensorVal
 
 @lowering("restride")
 def _restride(g: Any, x: TensorValue, stride: Sequence[Any]) -> TensorValue:
-    cost, reads = x.weight()
-    return g.lazy(g.result(), lambda b, index: x.load(b, index), cost=cost, reads=reads)
+    """The value itself where it lies as wanted; a graph output of it gets memory of its own (`GraphLowering`)."""
+    wanted = g.exprs(stride)
+
+    def restride(layout: Layout) -> Layout | None:
+        return layout if same_strides(layout.shape, layout.stride, wanted) else None
+
+    return make_view(g, x, lambda index: index, restride)
 
 
 @lowering("view_as_real", "view_as_complex")

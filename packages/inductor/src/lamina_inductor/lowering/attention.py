@@ -1,0 +1,219 @@
+"""Lowering of attention that is written out (`attention_pass`) to one kernel, for targets that have the template.
+
+The score function is traced as any other arithmetic: its nodes are lowered once more with the product as a value that
+the kernel provides, and evaluated at one position. Whatever does not come out as a function of that position (a shift
+of the scores, a reduction of them) leaves the attention as it is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..attention_pass import Attention, find_attention
+from ..codegen.attention_kernel import AttentionKernel
+from ..codegen.kernel import BufferArg, LoopVar, Phase
+from ..codegen.native_kernel import NativeOp
+from ..errors import LoweringError
+from ..index import ONE, ZERO, Expr, symbol, to_expr
+from ..ir.loops import Builder, Index
+from ..ir.tensor import TensorValue
+from ..ops import Op, compute_dtype
+from ..passes import is_on
+
+LEAST_ROWS = 16  # fewer rows of scores leave most of a tile empty
+LONGEST_HEAD = 256
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_QUERY_COST = 4  # ops that may be computed anew for each tile of columns' reader (the query is read once)
+
+
+def plan_attention(g: Any) -> tuple[dict[Node, Attention], set[Node]]:
+    """(attentions by their last node, nodes that wait for that one) of the graph that `g` lowers."""
+    if not is_on("attention") or g.can_lower("attention", torch.float32) is not None:
+        return {}, set()
+    found = {a.last: a for a in find_attention(g.gm.graph) if is_wanted(g, a)}
+    return found, {n for a in found.values() for n in (a.product, *a.between)}
+
+
+def is_wanted(g: Any, found: Attention) -> bool:
+    """True for an attention of sizes and dtypes that the template is for."""
+    scores, result = found.product.meta["val"], found.last.meta["val"]
+    if any(not isinstance(n, int) for n in (*scores.shape, *result.shape)):
+        return False
+    operands = [n.meta["val"] for n in (*found.product.args[:2], *found.last.args[:2]) if isinstance(n, Node)]
+    if any(v.dtype not in _DTYPES or v.device.type != g.device.type for v in (*operands, scores, result)):
+        return False
+    depth = operands[0].shape[-1]
+    batch, rows, columns = scores.shape
+    return (
+        rows >= LEAST_ROWS
+        and columns >= LEAST_ROWS
+        and 0 < depth <= LONGEST_HEAD
+        and 0 < result.shape[-1] <= LONGEST_HEAD
+        and 0 < batch <= 65535
+        and all(g.can_lower("attention", v.dtype) is None for v in (*operands, result))
+    )
+
+
+class _Refused(Exception):
+    """The parts stay what they are."""
+
+
+class _Body:
+    """Traces the parts of a kernel."""
+
+    def __init__(self, g: Any, leaves: dict[str, torch.dtype]) -> None:
+        self.b = Builder(lambda name: leaves[name] if name in leaves else g.buffers[name].layout.dtype, g.fresh)
+        self.leaves = leaves
+        self.loads: dict[str, None] = {}
+
+    def end(self, name: str, value: Op, loops: tuple[LoopVar, ...], index: Expr = ZERO) -> Phase:
+        """A phase that stores `value`."""
+        ops = self.b.next_phase()
+        ops.append(Op("store", (name, index, value, None, None), value.dtype))
+        for op in ops:
+            if op.name == "load" and op.args[0] not in self.leaves:
+                self.loads.setdefault(op.args[0])
+        return Phase(loops, tuple(ops))
+
+
+def lower_attention(g: Any, found: Attention) -> TensorValue | None:
+    """The result of `found.last`, the current node; None where the parts have to be lowered one by one."""
+    operands = [g.env[n] for n in (found.product.args[0], found.product.args[1], found.last.args[1])]
+    if not all(isinstance(v, TensorValue) for v in operands):
+        return None
+    for k, v in enumerate(operands):  # what each tile would compute anew is stored
+        cost, reads = v.weight()
+        if cost > (_QUERY_COST if k == 0 else 1) or reads > 1:
+            g.store_deep(v)
+    node, env, metas = g.node, g.env, g._metas
+    g.env, g.inlines = dict(env), True
+    known = len(g.nodes)
+    try:
+        return _lower(g, found, operands)
+    except _Refused as reason:
+        g.reasons.append((found.last.name, f"attention is not one kernel: {reason}"))
+        _forget(g, known)
+        return None
+    finally:
+        g.node, g.env, g._metas, g.inlines = node, env, metas, False
+
+
+def _forget(g: Any, known: int) -> None:
+    """Removes the nodes behind the first `known` that depend on values which only a kernel of attention has."""
+    tainted = set(_LEAVES)
+    kept = []
+    for node in g.nodes[known:]:
+        if tainted.intersection(node.reads):
+            tainted.update(node.writes)
+        else:
+            kept.append(node)
+    for name in tainted - set(_LEAVES):
+        del g.buffers[name]
+    g.nodes[known:] = kept
+
+
+def _evaluate(g: Any, nodes: tuple[Node, ...]) -> None:
+    for node in nodes:
+        g.node = node
+        try:
+            g.env[node] = g._call(node)
+        except LoweringError as error:
+            raise _Refused(error.message) from error
+
+
+def _lower(g: Any, found: Attention, operands: list[TensorValue]) -> TensorValue:
+    product, x = found.product.meta["val"], found.scores.meta["val"]
+    rows, columns = product.shape[1:]
+    extents = (product.shape[0], rows, columns, found.product.args[0].meta["val"].shape[2],
+               found.last.meta["val"].shape[2])  # fmt: skip
+    loops = dict(zip("zmnde", (LoopVar(k, to_expr(v)) for k, v in zip("zmnde", extents, strict=True)), strict=True))
+    at = {k: symbol(k, v.size) if not v.size == ONE else ZERO for k, v in loops.items()}
+    half = product.dtype != torch.float32
+    leaves = {"product": product.dtype, "softmax": torch.float32, "result": found.last.meta["val"].dtype}
+    body = _Body(g, leaves)
+    b = body.b
+    phases = {}
+    query, key, value = operands
+    for name, operand, index in (("query", query, "zmd"), ("key", key, "zdn"), ("value", value, "zne")):
+        op = operand.load(b, tuple(at[i] for i in index))
+        phases[name] = body.end(name, op, tuple(loops[i] for i in index[1:]))
+
+    # behind the softmax: where its rows and columns are those of the scores
+    where: list[Index] = []
+
+    def softmax(builder: Builder, index: Index) -> Op:
+        where.append(index)
+        return builder.load("softmax", ZERO)
+
+    known = len(g.nodes)
+    weights = g.lazy(g.meta_of(found.weights.meta["val"]), softmax, reads=1)
+    g.env[found.weights] = weights
+    _evaluate(g, found.after)
+    weight = g.env[found.last.args[0]].load(b, (at["z"], at["m"], at["n"]))
+    phases["weight"] = body.end("weight", weight, (loops["n"],))
+    if not where or any(w != where[0] for w in where) or not _is_linear(weight):
+        raise _Refused("the weights are more than the softmax times a factor")
+
+    wrong: list[Index] = []
+
+    def scores(builder: Builder, index: Index) -> Op:
+        if index != (at["z"], at["m"], at["n"]) or builder.mask is not None:
+            wrong.append(index)
+        return builder.load("product", ZERO)
+
+    g.env[found.product] = g.lazy(g.meta_of(product), scores, reads=1)
+    _evaluate(g, found.before)
+    score = g.env[found.scores].load(b, where[0])
+    phases["score"] = body.end("score", b.to_dtype(score, torch.float32), (loops["n"],))
+    if wrong:
+        raise _Refused(f"a score takes part at {wrong[0]}, not at its own place")
+    if x.dtype not in (torch.float32, product.dtype):
+        raise _Refused(f"a softmax of {x.dtype}")
+    if any(_LEAVES.intersection(node.reads) for node in g.nodes[known:]):
+        raise _Refused("part of the scores has to be stored")
+
+    meta = g.meta_of(found.last.meta["val"])
+    name, layout = g.new_buffer(meta)
+    out = Op("load", ("result", ZERO, None), compute_dtype(meta.dtype))
+    store = Op("store", (name, layout.index((at["z"], at["m"], at["e"])), out, None, None), out.dtype)
+    phases["store"] = Phase((loops["e"],), (out, store))
+    arguments = [BufferArg(n, g.buffers[n].layout.dtype, "in", g.buffers[n].layout.span) for n in body.loads]
+    arguments.append(BufferArg(name, meta.dtype, "out", layout.span))
+    scratch = [BufferArg(n, leaves.get(n, torch.float32), "scratch", ONE)
+               for n in ("query", "key", "score", "value", "weight", *leaves)]  # fmt: skip
+    kernel = AttentionKernel(
+        "k_attention", (loops["z"], loops["m"]), tuple(phases[p] for p in _ORDER), (*arguments, *scratch),
+        device=g.device.type, origins=(found.product.name, found.weights.name, found.last.name), extents=extents,
+        safe=found.safe, rounds=product.dtype if half else torch.float32,
+    )  # fmt: skip
+    return g.kernel_node(NativeOp(kernel, _not_called), list(body.loads), name, layout, meta)
+
+
+_LEAVES = frozenset(("product", "softmax", "result"))
+_ORDER = ("query", "key", "score", "value", "weight", "store")
+
+
+def _is_linear(op: Op) -> bool:
+    """True for the softmax's term, rounded or times factors that do not depend on it."""
+    if op.name == "load":
+        return op.args[0] == "softmax"
+    if op.name in ("to_dtype", "round_to"):
+        return op.dtype.is_floating_point and _is_linear(op.args[0])
+    if op.name == "mul":
+        a, b = op.args
+        return (_is_linear(a) and not _reads_softmax(b)) or (_is_linear(b) and not _reads_softmax(a))
+    return False
+
+
+def _reads_softmax(op: Op) -> bool:
+    return (op.name == "load" and op.args[0] == "softmax") or any(map(_reads_softmax, op.operands()))
+
+
+def _not_called(*tensors: torch.Tensor) -> torch.Tensor:
+    raise LoweringError("a kernel of a target was called as a function")
+
+
+__all__ = ["is_wanted", "lower_attention"]
