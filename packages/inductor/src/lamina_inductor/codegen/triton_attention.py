@@ -47,7 +47,7 @@ def attention_configs(batch: int, rows: int, columns: int, head: int, half: bool
     for y, x, warps, stages in _TILES[largest, half]:
         y = min(y, max(16, next_power(rows)))
         while y > 64 and batch * -(-rows // y) < PROGRAMS:
-            y, warps = y // 2, min(warps, 4)
+            y, warps, x = y // 2, min(warps, 4), min(x, 64 if largest == 64 else 32)
         x = min(x, max(16, next_power(columns)))
         c = {"XBLOCK": x, "YBLOCK": y, "num_warps": warps, "num_stages": stages}
         if c not in found:
