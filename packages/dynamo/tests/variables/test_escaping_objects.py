@@ -210,6 +210,105 @@ def weak_references_compare_by_what_they_refer_to(x, things, thing, other):
     return x + len(things), thing in things, other in things, a == b, a is b, a == weakref.ref(other), {a: 1}[b]
 
 
+FLAG = 3
+
+
+@program()
+def deleted_global_is_looked_up_again(x):
+    global FLAG
+    FLAG = FLAG + 0
+    value = x * FLAG
+    del FLAG
+    try:
+        FLAG  # noqa: B018
+    except NameError as e:
+        FLAG = 3  # noqa: F841
+        return value, str(e)
+
+
+class Counted:
+    last = 1
+
+
+@program(make=lambda: (torch.arange(3.0), Counted()))
+def deleted_class_attribute_is_absent(x, obj):
+    before = obj.last
+    del Counted.last
+    absent = hasattr(obj, "last")
+    Counted.last = before
+    return x + before, absent
+
+
+@program(make=lambda: (torch.arange(3.0), {"a": 1, "b": 2}), full=False)
+def views_see_changes_of_their_dict(x, d):
+    from types import MappingProxyType
+
+    keys, proxy = aside(d.keys()), aside(MappingProxyType(d))
+    del d["a"]
+    d["a"] = 5
+    return x + proxy["a"], list(keys), list(proxy)
+
+
+def views(d):
+    from types import MappingProxyType
+
+    return torch.arange(3.0), d, d.keys(), d.items(), MappingProxyType(d)
+
+
+@program(make=lambda: views({"a": 1, "b": 2}))
+def views_from_outside_see_changes(x, d, keys, items, proxy):
+    del d["a"]
+    d["a"] = 5
+    return x + proxy["a"], list(keys), list(items), list(proxy)
+
+
+@program()
+def handlers_take_classes_only(x):
+    seen = []
+
+    class Meta(type):
+        def __instancecheck__(cls, obj):
+            return True
+
+    class Any(Exception, metaclass=Meta):
+        pass
+
+    for kinds in ((KeyError, (ValueError,)), 5, Any, (Any, LookupError)):
+        try:
+            try:
+                raise KeyError("k")
+            except kinds as e:
+                seen.append(("caught", e.args))
+        except (TypeError, KeyError) as e:
+            seen.append((type(e), e.args))
+    for cause in (None, ValueError, ValueError("c"), 5):
+        try:
+            raise KeyError("x") from cause
+        except Exception as e:
+            seen.append((type(e), repr(e.__cause__), e.__suppress_context__))
+    return x, seen
+
+
+@program(full=False)
+def fields_of_an_exception_after_a_break(x):
+    try:
+        raise OSError(2, "no such", "file")
+    except FileNotFoundError as e:
+        aside(0)
+        return x, e.errno, e.strerror, e.filename, str(e), e.args
+
+
+@program()
+def starred_arguments_that_are_none(x):
+    seen = []
+    for call in (lambda: [*5], lambda: max(*5), lambda: max(**5), lambda: (lambda: 0)(*None), lambda: {**5}):
+        try:
+            call()
+        except TypeError as e:
+            seen.append(str(e))
+    return x, seen
+
+
 @pytest.mark.parametrize(("fn", "make", "full"), PROGRAMS)
 def test_like_plain_python(fn, make, full):
     check(fn, make, full)

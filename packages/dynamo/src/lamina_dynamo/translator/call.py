@@ -7,9 +7,12 @@ from typing import Any
 
 from ..bytecode import Instruction
 from ..bytecode import versions as v
+from ..variables.attributes import find_in_type
 from ..variables.base import VariableTracker
 from ..variables.constant import ConstantVariable
+from ..variables.container import TupleVariable
 from .base import NULL
+from .operations import called_name, check_starred
 
 
 class Calls:
@@ -82,6 +85,10 @@ class Calls:
     def CALL_FUNCTION_EX(self, inst: Instruction) -> Any:
         kwargs = self.keyword_dict(self.stack.pop()) if inst.arg & 1 else {}
         args = self.stack.pop().realize()
+        if not isinstance(args, TupleVariable):
+            fn = self.stack[-2] if v.PY313 else self.stack[-1]
+            if find_in_type(self, args, "__iter__") is None:  # otherwise there is nothing to name
+                check_starred(self, args, f"{called_name(self, fn)} argument")
         args = list(args.unpack(self))
         if v.PY313:
             self.stack.pop()

@@ -8,8 +8,12 @@ from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import ObservedException
 from ..variables.base import VariableTracker
+from ..variables.constant import is_none
+from ..variables.container import TupleVariable, content
 from ..variables.exception import chain_context
+from ..variables.user_class import ClassVariable
 from . import polyfills
+from .base import constant
 from .blocks import begin_block, handle, leave_handler
 
 
@@ -28,19 +32,19 @@ class Exceptions:
         exc = self._instance(self.stack.pop())
         if cause is not None:
             cause = cause.realize()
-            exc.cause = None if cause.is_python_constant() else self._instance(cause)
+            exc.cause = None if is_none(cause) else self._instance(cause, "exception causes")
             exc.suppress_context = True
         chain_context(exc, self.root.handled_exception)
         raise ObservedException(exc)
 
-    def _instance(self, vt: VariableTracker) -> Any:
+    def _instance(self, vt: VariableTracker, what: str = "exceptions") -> Any:
         vt = vt.realize()
         kind = vt.python_type()
-        if issubclass(kind, type):
+        if issubclass(kind, type) and issubclass(vt.value, BaseException):  # type: ignore[attr-defined]
             vt = self.call(vt, [], {}).realize()
             kind = vt.python_type()
         if not issubclass(kind, BaseException):
-            self.raise_exception(TypeError, "exceptions must derive from BaseException")
+            self.raise_exception(TypeError, f"{what} must derive from BaseException")
         return vt
 
     def RERAISE(self, inst: Instruction) -> Any:
@@ -72,12 +76,12 @@ class Exceptions:
         self.blocks.pop()
 
     def CHECK_EXC_MATCH(self, inst: Instruction) -> Any:
-        types = self.stack.pop()
-        self.stack.append(self.call_real(isinstance, self.stack[-1], types))
+        kinds = self.stack.pop()
+        self.stack.append(constant(matches_handler(self, self.stack[-1], kinds)))
 
     def JUMP_IF_NOT_EXC_MATCH(self, inst: Instruction) -> Any:
-        types, exc = self.stack.pop(), self.stack.pop()
-        if not self.truth(self.call_real(isinstance, exc, types)):
+        kinds, exc = self.stack.pop(), self.stack.pop()
+        if not matches_handler(self, exc, kinds):
             self.ip = inst.target.index
 
     def CHECK_EG_MATCH(self, inst: Instruction) -> Any:
@@ -109,3 +113,14 @@ class Exceptions:
         leave = self.stack[-4 if v.PY311 else -7]
         traceback = exc.get_member(self, "__traceback__")
         self.stack.append(self.call(leave, [exc.class_vt(self), exc, traceback], {}))
+
+
+def matches_handler(tx: Any, exc: VariableTracker, kinds: VariableTracker) -> bool:
+    """Does ``except kinds`` catch the exception? By class alone: no ``__instancecheck__`` is asked."""
+    kinds = content(kinds)
+    listed = [k.realize() for k in kinds.items] if isinstance(kinds, TupleVariable) else [kinds]
+    for kind in listed:
+        if not isinstance(kind, ClassVariable) or not issubclass(kind.value, BaseException):
+            tx.raise_exception(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    mro = exc.python_type().__mro__
+    return any(kind.value in mro for kind in listed)

@@ -11,6 +11,7 @@ from ..bytecode import versions as v
 from ..graph_break import GraphBreak, ObservedException
 from ..roots import BuiltinSource, GlobalSource, ModuleSource
 from ..source import SelfDictSource
+from ..variables.attributes import DELETED
 from ..variables.base import VariableTracker
 from ..variables.cells import CellVariable
 from ..variables.code_object import CodeVariable
@@ -110,6 +111,8 @@ class Names:
     def load_global(self, name: str) -> VariableTracker:
         output = self.output
         found = output.side_effects.load_global(self, name)
+        if found is DELETED:  # by the region
+            return self.load_builtin(name, was_deleted=True)
         if found is not None:
             return found
         f_globals = self.f_globals
@@ -134,15 +137,16 @@ class Names:
 
         return GlobalsSource() if self.f_globals is self.root.f_globals else self.output.globals_source(self)
 
-    def load_builtin(self, name: str) -> VariableTracker:
+    def load_builtin(self, name: str, was_deleted: bool = False) -> VariableTracker:
         table = self.f_builtins
         if name not in table:
-            self.output.guard(self.globals_dict_source(), "DICT_NOT_CONTAINS", name)
+            if not was_deleted:
+                self.output.guard(self.globals_dict_source(), "DICT_NOT_CONTAINS", name)
             self.output.guard(SelfDictSource(ModuleSource("builtins")), "DICT_NOT_CONTAINS", name)
             self.raise_name_error(name)
         value = table[name]
         standard = vars(builtins).get(name)
-        if value is standard and not name.startswith("_lamina"):
+        if value is standard and not name.startswith("_lamina") and not was_deleted:
             self.output.guard_builtin_name(self, name)
         return self.lazy(value, BuiltinSource(name))
 

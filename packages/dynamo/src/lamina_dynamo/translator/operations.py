@@ -9,6 +9,7 @@ from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import ObservedException
 from ..variables import operators
+from ..variables.attributes import find_in_type
 from ..variables.base import VariableTracker
 from ..variables.constant import is_none
 from ..variables.container import ListVariable, TupleVariable
@@ -249,6 +250,7 @@ class Operations:
 
     def LIST_EXTEND(self, inst: Instruction) -> Any:
         value = self.stack.pop()
+        check_starred(self, value, "Value")
         self.stack[-inst.arg].call_method(self, "extend", [value], {})
 
     def SET_UPDATE(self, inst: Instruction) -> Any:
@@ -262,10 +264,13 @@ class Operations:
     def DICT_MERGE(self, inst: Instruction) -> Any:
         value = self.stack.pop().realize()
         target = self.stack[-inst.arg]
+        if find_in_type(self, value, "keys") is None and not value.has_attr(self, "keys"):
+            name, kind = called_name(self, self.stack[-inst.arg - 2]), value.python_type().__name__
+            self.raise_exception(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
         if self.unpack(target):
             for key in self.unpack(value.call_method(self, "keys", [], {})):
                 if self.truth(target.contains(self, key)):
-                    name = _called_name(self, self.stack[-inst.arg - 2])
+                    name = called_name(self, self.stack[-inst.arg - 2])
                     text = f"{name} got multiple values for keyword argument {key.as_python_constant()!r}"
                     self.raise_exception(TypeError, text)
         target.call_method(self, "update", [value], {})
@@ -343,7 +348,7 @@ class Operations:
             self.stack += (result if found else subject, constant(found))
 
 
-def _called_name(tx: Any, fn: VariableTracker) -> str:
+def called_name(tx: Any, fn: VariableTracker) -> str:
     """How messages of the interpreter call a function."""
     fn = fn.realize()
     try:
@@ -357,3 +362,10 @@ def _called_name(tx: Any, fn: VariableTracker) -> str:
     if is_none(module) or module.is_python_constant() and module.as_python_constant() == "builtins":
         return f"{name}()"
     return f"{text_of(tx, module)}.{name}()"
+
+
+def check_starred(tx: Any, value: VariableTracker, name: str) -> None:
+    """The error of the interpreter where what stands behind `*` cannot be iterated."""
+    value = value.realize()
+    if all(find_in_type(tx, value, special) is None for special in ("__iter__", "__getitem__")):
+        tx.raise_exception(TypeError, f"{name} after * must be an iterable, not {value.python_type().__name__}")

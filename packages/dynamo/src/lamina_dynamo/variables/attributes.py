@@ -329,7 +329,12 @@ def generic_getattr(tx: Any, obj: VariableTracker, name: str) -> VariableTracker
             from ..source import AttrSource
 
             return tx.lazy(real.__dict__[name], AttrSource(obj.source, name))
-        tx.output.guard(obj.source, "NO_ATTR", name)
+        overlays = tx.output.side_effects.class_attrs
+        if any(overlays[k].get(name) is DELETED for k in obj.python_type().__mro__ or () if k in overlays):
+            if getattr(real, "__dict__", None) is not None:  # the region deleted that of the class
+                tx.output.guard(obj.source, "NO_INSTANCE_ATTR", name)
+        else:
+            tx.output.guard(obj.source, "NO_ATTR", name)
         if not isinstance(real, type) and find_in_mro(tx, obj.python_type(), "__getattr__") is None:
             from ..source import TypeSource
 

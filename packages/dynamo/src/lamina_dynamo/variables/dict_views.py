@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import gc
 import operator
 import types
 from collections.abc import Callable
 from typing import Any
 
+from ..source import PythonSource
 from .base import VariableTracker
 from .builder import wraps_type
 from .container import ListVariable, TupleVariable, content
@@ -72,7 +74,13 @@ class MappingProxyVariable(VariableTracker):
 def wrap_mapping_proxy(tx: Any, value: Any, source: Any) -> VariableTracker:
     from .constant import is_constant_value
 
-    # the mapping behind a proxy is not reachable: its contents are read through the proxy
+    real = dict_behind(value)
+    if type(real) is dict and not ("__module__" in real and "__doc__" in real):
+        mapping = tx.wrap(real, None if source is None else PythonSource(source, dict_behind))
+        if source is not None:
+            tx.output.guard(source, "TYPE", types.MappingProxyType)
+        return MappingProxyVariable(mapping, source)
+    # of a class, whose dict is no object of the program: its contents are read through the proxy
     inner = DictVariable(None, source, value)  # type: ignore[arg-type]
     inner.whole_guarded = source is None
     if source is not None:
@@ -194,11 +202,13 @@ class DictViewVariable(VariableTracker):
 
 @wraps_type(*_VIEW_TYPES.values(), *_ORDERED_VIEW_TYPES.values())
 def wrap_view(tx: Any, value: Any, source: Any) -> VariableTracker:
-    which = next(k for t in (_VIEW_TYPES, _ORDERED_VIEW_TYPES) for k, v in t.items() if v is type(value))
+    which = next(w for table in (_VIEW_TYPES, _ORDERED_VIEW_TYPES) for w, t in table.items() if t is type(value))
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))
-    from ..source import AttrSource
+    mapping = tx.wrap(dict_behind(value), None if source is None else PythonSource(source, dict_behind))
+    return DictViewVariable(content(mapping), which, source)
 
-    proxy = value.mapping
-    inner = tx.wrap(proxy, None if source is None else AttrSource(source, "mapping"))
-    return DictViewVariable(inner.mapping, which, source)
+
+def dict_behind(view: Any) -> Any:
+    """The dict that a view or a read-only proxy looks at: the one object that it refers to."""
+    return gc.get_referents(view)[0]

@@ -117,6 +117,8 @@ class ExceptionVariable(UserObjectVariable):
 
     def default_field(self, tx: Any, name: str) -> VariableTracker | None:
         """Fields that the C type computes from its arguments."""
+        if self.value is not None:
+            return self.field_of_real(tx, name)
         none = tx.const(None)
         args = self.args_vts
         if issubclass(self.cls, StopIteration) and name == "value":
@@ -139,6 +141,18 @@ class ExceptionVariable(UserObjectVariable):
                 return args[0]
             return TupleVariable(args[1].unpack(tx))
         tx.graph_break("unknown_attribute", type=self.cls.__name__, attribute=name)
+
+    def field_of_real(self, tx: Any, name: str) -> VariableTracker | None:
+        """A field of an exception from outside, which may have been set apart from its arguments."""
+        from ..source import AttrSource
+        from .builder import wrap_lazy
+
+        descriptor = next((k.__dict__[name] for k in self.cls.__mro__ if name in k.__dict__), None)
+        if type(descriptor) not in (types.MemberDescriptorType, types.GetSetDescriptorType):
+            return None
+        source = None if self.source is None else AttrSource(self.source, name)
+        field = self.fields[name] = wrap_lazy(tx, descriptor.__get__(self.value), source)
+        return field
 
     def set_member(self, tx: Any, name: str, value: VariableTracker) -> bool:
         from .constant import is_none
@@ -183,9 +197,14 @@ class ExceptionVariable(UserObjectVariable):
 
     def text(self, tx: Any) -> str:
         """`str(exc)` by the rules of the C types."""
+        from .constant import is_none
         from .formatting import repr_of, text_of
 
         args = self.args_vts
+        if issubclass(self.cls, OSError) and self.value is not None:
+            errno, strerror, filename = (self.get_member(tx, n) for n in ("errno", "strerror", "filename"))
+            if not is_none(filename):
+                return f"[Errno {text_of(tx, errno)}] {text_of(tx, strerror)}: {repr_of(tx, filename)}"
         if issubclass(self.cls, KeyError) and len(args) == 1:
             return repr_of(tx, args[0])
         if issubclass(self.cls, ImportError) and args:
@@ -377,9 +396,15 @@ def set_field(obj: Any, name: str, value: Any) -> None:
 
 def new_exception(tx: Any, cls: VariableTracker, args: list[VariableTracker]) -> VariableTracker:
     """What `BaseException.__new__(cls, *args)` does."""
+    from .user_class import class_vt_of
+
     real: type = cls.value  # type: ignore[attr-defined]
     if issubclass(real, GROUP):
         return new_group(tx, cls, args)
+    if real is OSError and 2 <= len(args) <= 5 and args[0].realize().is_python_constant():
+        by_number = type(OSError(args[0].as_python_constant(), ""))  # FileNotFoundError, ...
+        if by_number is not OSError:
+            return ExceptionVariable(by_number, list(args), class_vt_of(tx, by_number))
     return ExceptionVariable(real, list(args), cls)
 
 
