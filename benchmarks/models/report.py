@@ -65,7 +65,7 @@ def coverage(results: list[dict], impl: str) -> list[str]:
         buildable[entry.suite] += entry.missing is None
     made: dict[tuple, list[dict]] = defaultdict(list)
     for r in results:
-        if r["impl"] == impl and r["suite"] in buildable:
+        if r["impl"] == impl and r["suite"] in buildable and r.get("cache", "cold") == "cold":
             made[(r["suite"], r["mode"], r["dtype"])].append(r)
     if not made:
         return []
@@ -74,7 +74,9 @@ def coverage(results: list[dict], impl: str) -> list[str]:
     for suite in buildable:
         for mode in ("infer", "train"):
             for dtype in ("float32", "amp"):
-                rs = made.get((suite, mode, dtype), [])
+                rs = made.get((suite, mode, dtype))
+                if not rs:
+                    continue
                 right = sum(r["status"] == "ok" for r in rs)
                 eager = sum(bool(r.get("fallbacks") or r.get("warnings")) for r in rs)
                 over = sum(r.get("breaks", 0) > (r.get("torch_breaks") or 0) for r in rs)
@@ -83,10 +85,21 @@ def coverage(results: list[dict], impl: str) -> list[str]:
     return [*lines, ""]
 
 
-def table(results: list[dict]) -> str:
+def where(results: list[dict]) -> str:
+    """Date, machines, versions and threads as the rows say; rows of before they said so were made here."""
     import torch
 
-    lines = ["# Model suite", "", f"{datetime.date.today().isoformat()} · {machine()} · torch {torch.__version__}", ""]
+    machines = sorted({r.get("machine") or "a machine that the rows do not name" for r in results})
+    torches = sorted({r["torch"] for r in results if r.get("torch")}) or [torch.__version__]
+    threads = sorted({r["threads"] for r in results if r.get("threads")})
+    return (
+        f"{datetime.date.today().isoformat()} · {'; '.join(machines)} · torch {', '.join(torches)}"
+        + (f" · {', '.join(map(str, threads))} thread{'s' if threads != [1] else ''} a process" if threads else "")
+    )
+
+
+def table(results: list[dict], note: str = "") -> str:
+    lines = ["# Model suite", "", where(results), "", *([note, ""] if note else [])]
     commits = sorted({r["commit"] for r in results if r.get("commit")})
     if commits:
         unnamed = sum(not r.get("commit") for r in results)
@@ -166,8 +179,8 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
     for r in results:
         if r.get("seconds") and r["status"] in ("ok", "inaccurate"):
             by[(r["name"], r["mode"], r["dtype"])][(r["impl"], r.get("cache", "cold"))] = r
-    rows, ratios = [], defaultdict(list)
-    for (name, mode, dtype), found in by.items():
+    rows, ratios, common = [], defaultdict(list), []
+    for (name, mode, dtype), found in sorted(by.items()):
         us, them = found.get((ours, "cold")), found.get((theirs, "cold"))
         if us is None or them is None or not us.get("speedup") or not them.get("speedup"):
             continue
@@ -180,6 +193,7 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
             f"{them['speedup']:.2f}",
             f"**{against:.2f}**" if against < 1 else f"{against:.2f}",
         ]
+        common += [us, them]
         ratios["eager"].append(us["speedup"])
         ratios["theirs over eager"].append(them["speedup"])
         ratios["steady"].append(against)
@@ -218,6 +232,16 @@ def side_by_side(results: list[dict], ours: str = "lamina", theirs: str = "torch
         f"{min(ratios['steady']):.2f}×; {sum(r < 1 for r in ratios['steady'])} rows behind {theirs} (bold), "
         f"{sum(r < 1 for r in ratios['eager'])} behind eager.",
     ]
+    for mode, figure in weighted_figure(common, ours).items():
+        other = weighted_figure(common, theirs).get(mode)
+        if other is not None:
+            lines.append(f"Weighted figure of these rows, {mode}: {ours} {figure:.2f}, {theirs} {other:.2f}.")
+    for mine, other in ((ours, theirs), (theirs, ours)):
+        good = {(r["name"], r["mode"], r["dtype"]) for r in results if r["impl"] == other and r["status"] == "ok"}
+        lost = {f"{r['name']} {r['mode']} {r['dtype']} ({r['status']})" for r in results if r["impl"] == mine
+                and r["status"] not in ("ok", "eager fails") and (r["name"], r["mode"], r["dtype"]) in good}
+        if lost:
+            lines.append(f"Right with {other} and not with {mine}: {', '.join(sorted(lost))}.")
     for state, what in (("cold", "First calls, empty cache"), ("warm", "First calls of a second process")):
         if ratios[state]:
             lines.append(
@@ -239,7 +263,8 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
     import matplotlib.pyplot as plt
 
     files = []
-    good = [r for r in results if r["status"] == "ok" and r["impl"] != "eager" and r.get("cache", "cold") == "cold"]
+    all_good = [r for r in results if r["status"] == "ok" and r["impl"] != "eager"]
+    good = [r for r in all_good if r.get("cache", "cold") == "cold"]
     impls = sorted({r["impl"] for r in good})
 
     def save(fig, what: str) -> None:
@@ -263,6 +288,7 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
                 ax.plot([vals.get(k, float("nan")) for k in labels], range(len(labels)), "o", ms=3, label=i)
             ax.axvline(1.0, color="grey", lw=0.8)
             ax.set_yticks(range(len(labels)), labels, fontsize=5)
+            ax.set_xscale("log")
             ax.set_xlabel("speed-up over eager")
             ax.legend()
             save(fig, "speedup")
@@ -276,14 +302,20 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
         ax.legend()
         save(fig, "distribution")
     for field, what, label in (
-        ("first_call_s", "first_call", "seconds of the first call, empty cache"),
+        ("first_call_s", "first_call", "seconds of the first call"),
         ("max_rss_kib", "memory", "resident memory, KiB"),
     ):
         if any(r.get(field) for r in good):
             fig, ax = plt.subplots(figsize=(6, 4))
-            for i in impls:
-                xs = sorted(r[field] for r in good if r["impl"] == i and r.get(field))
-                ax.plot(range(len(xs)), xs, label=i)
+            for i, color in zip(impls, ("C0", "C1", "C2", "C3")):
+                for state, line in (("cold", "-"), ("warm", "--")):
+                    xs = sorted(
+                        r[field] for r in all_good
+                        if r["impl"] == i and r.get("cache", "cold") == state and r.get(field)
+                    )
+                    if xs and (state == "cold" or what == "first_call"):
+                        title = f"{i}, {'empty cache' if state == 'cold' else 'second process'}"
+                        ax.plot(range(len(xs)), xs, line, color=color, label=title if what == "first_call" else i)
             ax.set_yscale("log")
             ax.set_xlabel("runs, sorted")
             ax.set_ylabel(label)
@@ -292,10 +324,10 @@ def plots(results: list[dict], stem: pathlib.Path) -> list[pathlib.Path]:
     return files
 
 
-def write(results: list[dict], stem: pathlib.Path) -> None:
-    """Write ``stem.md`` and the plots beside it."""
+def write(results: list[dict], stem: pathlib.Path, note: str = "") -> None:
+    """Write ``stem.md``, with a note below its head, and the plots beside it."""
     if not results:
         return
     both = side_by_side(results)
-    stem.with_suffix(".md").write_text(table(results) + (f"\n## Side by side\n\n{both}" if both else ""))
+    stem.with_suffix(".md").write_text(table(results, note) + (f"\n## Side by side\n\n{both}" if both else ""))
     plots(results, stem)

@@ -29,20 +29,40 @@ MARK = "@@RESULT "
 
 
 def key_of(r: dict) -> tuple:
-    return tuple(r.get(k) for k in ("key", "impl", "mode", "dtype", "size", "cache"))
+    return *(r.get(k) for k in ("key", "impl", "mode", "dtype", "size", "cache")), r.get("device") or "cpu"
 
 
 def read(path: pathlib.Path) -> list[dict]:
+    """The rows of a results file. A line that a killed run wrote in part is left out."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    rows = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
+
+
+def append(path: pathlib.Path, row: dict) -> None:
+    """Add a row to a results file, on a line of its own whatever a killed run left at the end."""
+    with path.open("a+b") as f:
+        broken = f.tell() > 0 and (f.seek(-1, os.SEEK_END), f.read(1))[1] != b"\n"
+        f.write((b"\n" if broken else b"") + json.dumps(row).encode() + b"\n")
 
 
 def started(cmd: list[str], env: dict[str, str], limit: float) -> tuple[int, str, str]:
     """Run a command in a process of its own; return its status and what it printed."""
     root = pathlib.Path(__file__).resolve().parents[2]
-    p = subprocess.run(cmd, capture_output=True, text=True, errors="replace", timeout=limit, env=env, cwd=root)
-    return p.returncode, p.stdout, p.stderr
+    with subprocess.Popen(
+        cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=env, cwd=root,
+        start_new_session=True,
+    ) as p:
+        try:
+            out, err = p.communicate(timeout=limit)
+        except BaseException:  # out of time, or this run is stopped: its compilers end with it
+            os.killpg(p.pid, signal.SIGKILL)
+            raise
+    return p.returncode, out, err
 
 
 def forked(cmd: list[str], env: dict[str, str], limit: float) -> tuple[int, str, str]:
@@ -116,6 +136,8 @@ def run_one(
         "mode": mode,
         "dtype": dtype,
         "size": a.size,
+        "device": a.device,
+        "machine": report.machine(),
     }
     t = time.time()
     try:
@@ -154,7 +176,7 @@ def progress(done: int, total: int, text: str) -> None:
     if sys.stdout.isatty():
         width = 30
         bar = "#" * (width * done // max(total, 1))
-        print(f"\r[{bar:<{width}}] {done}/{total} {text:<60.60}", end="\n" if done == total else "", flush=True)
+        print(f"\r[{bar:<{width}}] {done}/{total} {text:<60.60}", end="", flush=True)
     else:
         print(f"{done}/{total} {text}", flush=True)
 
@@ -179,51 +201,74 @@ def main(argv: list[str] | None = None) -> int:
         "--prefork", action="store_true", help="fork the processes from one that has imported torch and the models"
     )
     ap.add_argument("--shard", default="1/1")
+    ap.add_argument("--retry", action="store_true", help="run again what is in the results file without being right")
     ap.add_argument("--out", default="out/models.jsonl")
     ap.add_argument("--logs", help="folder for the output of runs that fail")
     ap.add_argument("--report", help="write the report of this results file and stop")
+    ap.add_argument("--note", default="", help="a sentence for the head of the report")
     a = ap.parse_args(argv)
     if a.report:
-        report.write(read(pathlib.Path(a.report)), pathlib.Path(a.report).with_suffix(""))
+        if not pathlib.Path(a.report).exists():
+            ap.error(f"there is no results file {a.report}")
+        report.write(read(pathlib.Path(a.report)), pathlib.Path(a.report).with_suffix(""), a.note)
         return 0
+    for what, given, known in (("--mode", a.mode, ("infer", "train")), ("--dtype", a.dtype, ("float32", "amp")),
+                               ("--impl", a.impl, ("lamina", "torch", "eager"))):
+        wrong = [x for x in given.split(",") if x not in known]
+        if wrong:
+            ap.error(f"{what} takes {', '.join(known)}, or several with commas between, not {wrong[0]!r}")
+    index, _, shards = a.shard.partition("/")
+    if not (index.isdecimal() and shards.isdecimal() and 1 <= int(index) <= int(shards)):
+        ap.error(f"--shard takes the number of a part and the number of parts, such as 1/4, not {a.shard!r}")
+    chosen = registry.select(a.suite, a.only)
+    if not chosen:
+        ap.error(f"no model of suite {a.suite or 'any'} has {a.only!r} in its name (see benchmarks/models/models.tsv)")
+    for e in chosen:
+        if e.missing:
+            print(f"left out: {e.name}: {e.missing}", file=sys.stderr)
     if a.prefork:
         for library in ("transformers", "timm", "torchvision"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(library)
     out = pathlib.Path(a.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    have = {key_of(r) for r in read(out)}
-    index, shards = (int(x) for x in a.shard.split("/"))
+    have = {key_of(r) for r in read(out) if not a.retry or r["status"] in ("ok", "eager fails")}
     jobs = [
         (e, i, m, d)
-        for e in registry.select(a.suite, a.only)[index - 1 :: shards]
+        for e in chosen[int(index) - 1 :: int(shards)]
         if not e.missing
         for m in a.mode.split(",")
         for d in a.dtype.split(",")
         for i in a.impl.split(",")
     ]
-    failed, now = 0, commit()
-    for n, (e, impl, mode, dtype) in enumerate(jobs, 1):
-        cache = pathlib.Path(tempfile.mkdtemp(prefix="lamina-suite-"))
-        try:
-            for state in ("cold", "warm")[: 2 if a.warm and impl != "eager" else 1]:
-                if (e.key, impl, mode, dtype, a.size, state) in have:
-                    continue
-                r = {**run_one(e, impl, mode, dtype, a, cache, state), "commit": now}
-                with out.open("a") as f:
-                    f.write(json.dumps(r) + "\n")
-                failed += r["status"] not in ("ok", "eager fails") and impl == "lamina"
-                text = f"{e.name} {impl} {mode} {dtype} {state}: {r['status']}"
-                if r["status"] == "ok":
-                    text += f", {r.get('speedup', 1.0):.2f}x, first call {r['first_call_s']:.1f} s"
-                    text += f", {r['graphs']} graphs, {r['breaks']} breaks"
-                else:
-                    text += f" {r.get('error', r.get('errors'))}"
-                progress(n, len(jobs), text)
-        finally:
-            shutil.rmtree(cache, ignore_errors=True)
-    report.write(read(out), out.with_suffix(""))
-    return 1 if failed else 0
+    failed, now, stopped = 0, commit(), False
+    try:
+        for n, (e, impl, mode, dtype) in enumerate(jobs, 1):
+            cache = pathlib.Path(tempfile.mkdtemp(prefix="lamina-suite-"))
+            try:
+                for state in ("cold", "warm")[: 2 if a.warm and impl != "eager" else 1]:
+                    if (e.key, impl, mode, dtype, a.size, state, a.device) in have:
+                        continue
+                    r = {**run_one(e, impl, mode, dtype, a, cache, state), "commit": now}
+                    append(out, r)
+                    failed += r["status"] not in ("ok", "eager fails") and impl == "lamina"
+                    text = f"{e.name} {impl} {mode} {dtype} {state}: {r['status']}"
+                    if r["status"] == "ok":
+                        text += f", {r.get('speedup', 1.0):.2f}x, first call {r['first_call_s']:.1f} s"
+                        text += f", {r['graphs']} graphs, {r['breaks']} breaks"
+                    else:
+                        text += f" {r.get('error', r.get('errors'))}"
+                    progress(n, len(jobs), text)
+            finally:
+                shutil.rmtree(cache, ignore_errors=True)
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        stopped = True
+    if sys.stdout.isatty():
+        print()
+    report.write(list({key_of(r): r for r in read(out)}.values()), out.with_suffix(""), a.note)
+    print(f"report: {out.with_suffix('.md')}")
+    return 130 if stopped else min(failed, 1)
 
 
 if __name__ == "__main__":
