@@ -183,3 +183,43 @@ def test_selections_of_tensors_with_symbolic_sizes():
         sum(r.sum() for r in results).backward()
         sum(e.sum() for e in expected).backward()
         torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def run_backward(tensors, grad_tensors, retain_graph, inputs, watched, priors):
+    torch.autograd.backward(tensors, grad_tensors, retain_graph)
+    return tuple(t.grad for t in watched)
+
+
+run_backward._lamina_needs_real_tensors = True
+
+
+def test_backward_between_pieces():
+    """A piece that a later backward reaches over another of its results is not run backward again, and what only one
+    loss needs stays for the other."""
+
+    def graph_of(twice):
+        graph = fx.Graph()
+        x = graph.placeholder("x")
+        first = graph.call_function(torch.sum, (graph.call_function(torch.pow, (x, 2)),))
+        second = graph.call_function(torch.sum, (graph.call_function(torch.pow, (x, 3)),))
+        for node in (first, second):
+            node.meta["val"] = torch.ones(1, requires_grad=True) * 2
+        grads = graph.call_function(run_backward, ([first], [None], False, None, [x], [None]))
+        grad = graph.call_function(operator.getitem, (grads, 0))
+        if not twice:
+            graph.output((grad, second))
+            return fx.GraphModule({}, graph)
+        seen = graph.call_method("detach", (first,))
+        third = graph.call_function(torch.sum, (graph.call_function(torch.pow, (x, 4)),))
+        graph.call_function(run_backward, ([third], [None], False, None, [x], [grad]))
+        graph.output((grad, seen, third))
+        return fx.GraphModule({}, graph)
+
+    x = torch.randn(5, requires_grad=True)
+    grad, second = aot_compile(graph_of(False), [x])(x)
+    torch.testing.assert_close(grad, 2 * x.detach())
+    second.backward()
+    torch.testing.assert_close(x.grad, (2 * x + 3 * x**2).detach())
+    x.grad = None
+    aot_compile(graph_of(True), [x])(x)
+    torch.testing.assert_close(x.grad, (2 * x + 4 * x**3).detach())

@@ -645,6 +645,11 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     sizes = any(not v.is_tensor for v in parts.saved)
     single = meta.num_forward_outputs == 1 and list(parts.tangents) == [0]
     source.add(0, f"def backward(ctx, {'grad' if single else '*grads'}):")
+    given = {p: "grad" if single else f"grads[{p}]" for p in parts.tangents}
+    if given:
+        # Reached over another result of a later graph: nothing flows here, and what was saved may be freed already.
+        source.add(1, f"if {' and '.join(f'{g} is None' for g in given.values())}:")
+        source.add(2, f"return ({'None, ' * meta.num_forward_inputs})")
     # autograd is not asked whether what only unused outputs need was overwritten
     names["saved_for"] = _SavedFor(parts, _watched_outputs(joint, parts))
     source.add(1, "try:")
@@ -654,19 +659,13 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(1, "if is_grad_enabled():")
     source.add(2, f"return double(ctx, saved, {'(grad,)' if single else 'grads'})")
     names["is_legacy_batched"] = is_legacy_batched
-    given = {p: "grad" if single else f"grads[{p}]" for p in parts.tangents}
     legacy = [f"{g} is not None and is_legacy_batched({g})" for g in given.values()]
     source.add(1, f"batched = {' or '.join(['interpreter_stack() is not None', *legacy])}")
     tangents = []
     several = len(parts.tangents) > 1
-    nothing = f"return {'None' if meta.num_forward_inputs == 1 else f'(None,) * {meta.num_forward_inputs}'}"
     if several:
         names["without_missing"] = _MissingTangents(parts)
         source.add(1, "missing = 0")
-        source.add(1, f"if {' is '.join(given.values())} is None:")
-    else:
-        source.add(1, f"if {next(iter(given.values()))} is None:")
-    source.add(2, nothing)
     for k, (position, val) in enumerate(zip(parts.tangents, _tangent_values(joint), strict=True)):
         zeros, stride, restride = _tangent_fixers(val)
         names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride

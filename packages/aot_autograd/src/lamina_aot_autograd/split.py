@@ -111,6 +111,7 @@ class _Piece:
 def compile_split(gm: fx.GraphModule, barriers: dict[fx.Node, str], options: Any) -> Callable[..., Any]:
     """Callable for `gm` with the nodes of `barriers` run in eager and the pieces between them compiled on first use."""
     report("split", {"graph": gm, "nodes": [(n.name, why) for n, why in barriers.items()]})
+    mark_retaining(gm.graph)
     steps = _make_steps(gm, barriers)
     if any(takes_gradients(node) for node in barriers):
         for step in steps:
@@ -146,6 +147,8 @@ def run_node(gm: fx.GraphModule, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if takes_gradients(node) and len(args) > 3:  # (outputs, inputs, grad_outputs, retain_graph, ...)
         # what are several graphs in eager may have become one piece: the next such call needs it too
         args = (*args[:3], True, *args[4:])
+    if RETAINS in node.meta:
+        args = (*args[:2], True, *args[3:])
     if node.op == "call_function":
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
@@ -196,6 +199,28 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
 def takes_gradients(node: fx.Node) -> bool:
     """A call of autograd inside the graph, whose result may be differentiated again."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "autograd_grad"
+
+
+RETAINS = "retains graph"
+"""Mark of a call of backward behind which other results of its pieces may be differentiated."""
+
+
+def mark_retaining(graph: fx.Graph) -> None:
+    """Marks the calls of backward, ``(tensors, seeds, retain_graph, ...)``, that must leave saved tensors alone: a
+    piece is one function for autograd, so that what backward frees for one of its results is gone for all."""
+    nodes = list(graph.nodes)
+    for at, node in enumerate(nodes):
+        if node.op != "call_function" or getattr(node.target, "__name__", "") != "run_backward":
+            continue
+        roots = set(node.args[0])  # type: ignore[arg-type]
+        behind = set(nodes[at:])
+        for made in nodes[:at]:
+            if made.op == "placeholder" or made in roots or behind.isdisjoint(made.users):
+                continue
+            val = made.meta.get("val")
+            if isinstance(val, torch.Tensor) and val.requires_grad and not val.is_leaf:
+                node.meta[RETAINS] = True
+                break
 
 
 def _ends_of_pieces(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> set[fx.Node]:

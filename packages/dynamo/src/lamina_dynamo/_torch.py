@@ -439,3 +439,7 @@ def append_node(graph: Any, name: str, op: str, target: Any, args: Any, kwargs: 
     else:
         used[name] = None
     return node
+
+
+#: Sorts lists of tensors by device and dtype, for optimizers and clipping of gradients.
+group_tensors: Any = getattr(torch._C, "_group_tensors_by_device_and_dtype", None)

@@ -19,6 +19,7 @@ from .bytecode import Instruction
 from .bytecode import versions as v
 from .bytecode.instruction import ExceptionRange
 from .guards.build import arg_names_of
+from .higher_order import backward_runs
 
 ERROR = "__lamina_error"
 """The local of compiled code that holds what its graph raised."""
@@ -131,9 +132,10 @@ def is_repeatable(graph: torch.fx.Graph) -> bool:
 
 def watched(fn: Any, *, sets_state: bool, draws: bool, written: list[int]) -> Any:
     """``fn``, after whose failure torch's state is that from before: modes, the random stream. If it wrote to one of
-    the inputs ``written`` the error says so."""
+    the inputs ``written``, or to gradients, the error says so."""
 
     def run(*args: Any) -> Any:
+        gradients = backward_runs()
         grad = torch.is_grad_enabled()
         before = private.autocast_state() if sets_state else None
         inference = private.open_inference_modes() if sets_state else None
@@ -146,7 +148,8 @@ def watched(fn: Any, *, sets_state: bool, draws: bool, written: list[int]) -> An
                 private.leave_inference_modes(inference)
                 private.set_grad_enabled(grad)
                 private.restore_autocast_state(before)  # type: ignore[arg-type]
-            if versions != [_version(args[i]) for i in written] or None in versions:
+            versions_now = [_version(args[i]) for i in written]
+            if versions != versions_now or None in versions or gradients != backward_runs():
                 error.__lamina_inputs_written__ = True  # type: ignore[attr-defined]
             elif stream is not None:
                 torch.random.default_generator.set_state(stream)
@@ -214,4 +217,35 @@ def has_handler(tx: Any) -> bool:
     return False
 
 
-__all__ = ["ERROR", "Region", "emit_handler", "has_handler", "is_repeatable", "take_over", "watched", "written_inputs"]
+def has_handler_of_program(tx: Any) -> bool:
+    """`has_handler`, but for code that only puts torch's state back, as the failed graph does itself: contexts of grad
+    mode, autocast and profiling, optimizers."""
+    while tx is not None:
+        if not (tx.f_globals.get("__name__") or "").startswith("torch.optim.") and _is_in_block_of_program(tx):
+            return True
+        tx = tx.parent
+    return False
+
+
+def _is_in_block_of_program(tx: Any) -> bool:
+    from .variables.context import ContextVariable
+
+    if not v.PY311:
+        return bool(tx.is_protected())
+    entry = tx.current_instruction.exc
+    while entry is not None:
+        if entry.depth < 1 or entry.depth > len(tx.stack):
+            return True
+        leave = tx.stack[entry.depth - 1].realize()  # what `with` left there
+        if not isinstance(getattr(leave, "owner", None), ContextVariable):
+            return True
+        entry = entry.target.exc
+        while entry is not None and entry.lasti and entry.depth >= len(tx.stack):  # the handler's own cleanup
+            entry = entry.target.exc
+    return False
+
+
+__all__ = [
+    "ERROR", "Region", "emit_handler", "has_handler", "has_handler_of_program", "is_repeatable", "take_over", "watched",
+    "written_inputs",
+]  # fmt: skip

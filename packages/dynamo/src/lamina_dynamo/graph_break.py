@@ -55,7 +55,11 @@ _kind(
     "torch_call_failed", "The torch call failed on the tensors' metadata.", "Check shapes and dtypes of the arguments."
 )
 _kind("torch_unsupported", "This torch function cannot be part of a graph.", _REWRITE)
-_kind("autograd_call", "Autograd is asked to run inside the region.", "Call backward() outside the compiled function.")
+_kind(
+    "autograd_call",
+    "This call of autograd cannot be part of a graph; the reason says why.",
+    "Call backward() outside the compiled function, or remove what the reason names (hooks, create_graph, try blocks).",
+)
 _kind("higher_order", "The function given to this torch call cannot be a graph of its own.", _REWRITE)
 _kind("tensor_attribute", "This tensor attribute cannot be followed.", _REWRITE)
 _kind("tensor_subclass", "A tensor subclass that capture has no model of.", _REWRITE)

@@ -6,6 +6,7 @@ A body takes its explicit inputs and then the outer values that it uses (``lifte
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -160,6 +161,35 @@ def autograd_grad(
     )
 
 
+_runs = threading.local()
+
+
+def backward_runs() -> int:
+    """How often this thread has begun a `run_backward`."""
+    return getattr(_runs, "count", 0)
+
+
+def run_backward(
+    tensors: list[torch.Tensor],
+    grad_tensors: list[torch.Tensor | None],
+    retain_graph: bool,
+    inputs: list[torch.Tensor] | None,
+    watched: list[torch.Tensor],
+    priors: list[torch.Tensor | None],
+) -> tuple[torch.Tensor, ...]:
+    """``torch.autograd.backward``; the ``grad`` of each tensor in ``watched`` is that of ``priors`` before and is
+    returned after."""
+    _runs.count = backward_runs() + 1
+    for tensor, prior in zip(watched, priors, strict=True):
+        if tensor.grad is not prior:
+            tensor.grad = prior
+    torch.autograd.backward(tensors, grad_tensors, retain_graph, inputs=inputs)  # type: ignore[no-untyped-call]
+    found = tuple([tensor.grad for tensor in watched])
+    if any([grad is None for grad in found]):
+        raise RuntimeError("a tensor that the loss was computed from got no gradient")
+    return found  # type: ignore[return-value]
+
+
 def get_rng_state() -> torch.Tensor:
     """State of the default generator."""
     return torch.random.get_rng_state()
@@ -192,7 +222,7 @@ def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None
 
 # These act on tensor objects and random generators.
 for _function in (
-    register_hook, remove_hook, make_parameter, set_data, autograd_grad,
+    register_hook, remove_hook, make_parameter, set_data, autograd_grad, run_backward,
     get_rng_state, set_rng_state, manual_seed, seed_generator, generator_state, set_generator_state,
 ):  # fmt: skip
     _function._lamina_needs_real_tensors = True  # type: ignore[attr-defined]

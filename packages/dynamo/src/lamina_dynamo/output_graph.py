@@ -32,6 +32,7 @@ class OutputGraph:
     def __init__(self, decisions: dict[Any, Any], config: Any, frame_state: Any = None):
         from .side_effects import SideEffects
         from .stamps import Stamps
+        from .variables.backward import Gradients
         from .variables.builder import Builder
 
         self.decisions = decisions
@@ -91,6 +92,7 @@ class OutputGraph:
         #: the frame's state before its first instruction; set by the translation
         self.scope: Any = None
         self.stamps = Stamps(self)
+        self.gradients = Gradients()
 
     # -- guards -------------------------------------------------------------------------------------------------
 
@@ -194,6 +196,7 @@ class OutputGraph:
             fake.vt = None
         self._tracked.clear()
         self.stamps.forget()
+        self.gradients.forget()
 
     def input_node(self, vt: Any) -> torch.fx.Node:
         """The placeholder of an outside tensor or number, made on first use."""
@@ -275,9 +278,12 @@ class OutputGraph:
     def note_handlers(self, node: torch.fx.Node, fallible: bool) -> None:
         """A ``fallible`` node may refuse the values that it gets: where the program has a handler it must be run even
         for a result that nobody uses."""
-        from .failed_graph import has_handler
+        from .failed_graph import has_handler, has_handler_of_program
 
         self.fallible = self.fallible or fallible
+        if fallible and self.gradients.values and has_handler_of_program(self.current_tx):
+            # the frame's own code cannot take over from a graph that has run backward
+            raise GraphBreak("autograd_call", reason="a call that may fail, in a try block behind backward()")
         if has_handler(self.current_tx):
             self.protected = True
             if fallible and node.graph is self.root_graph:

@@ -35,6 +35,9 @@ __all__ = ["Stamps"]
 FEWEST_INSTRUCTIONS = 100
 """Calls of fewer instructions are followed: that costs no more than stamping them."""
 
+_WHOLE_HISTORY = "whole history"
+"""Decision: modules are followed one by one, since what is stamped out has no autograd graph on the fakes."""
+
 _TAPES = 3
 _MOST_MISSES = 8
 
@@ -61,6 +64,14 @@ class Stamps:
         #: what sources of stamped guards were found to be
         self.values: dict[Source, Any] = {}
 
+    def need_history(self) -> None:
+        """Autograd is asked for the history of fakes, which has to be whole: translates again where it is not."""
+        from .translator.base import RestartTranslation
+
+        if self.copies:
+            self.output.decisions[_WHOLE_HISTORY] = True
+            raise RestartTranslation
+
     def forget(self) -> None:
         """Drops what leads to trackers and real values."""
         self.tapes.clear()
@@ -76,6 +87,7 @@ class Stamps:
             and output.graph is output.root_graph
             and output.side_effects.is_empty()
             and not output.side_effects.class_attrs
+            and not output.decisions.get(_WHOLE_HISTORY)
         )
 
     def begin(self, tx: Any, module: Any, args: Any, kwargs: Any) -> _Begun | None:

@@ -129,6 +129,16 @@ def reason_to_skip(fn: Any) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
+def is_advice_to_others(fn: Any, caller: str | None) -> bool:
+    """Does torch's own code (the module ``caller``) ask another compiler to break its graph? Its optimizers do, so that
+    their step has a graph without gradients; here grad mode divides a graph."""
+    return (
+        fn.get_code().co_name == "graph_break"
+        and (caller or "").startswith("torch.optim.")
+        and fn.get_globals().get("__name__") == "torch._dynamo.decorators"
+    )
+
+
 # -- C functions without tensor arguments
 # --------------------------------------------------------------------------------
 

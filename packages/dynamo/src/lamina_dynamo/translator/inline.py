@@ -49,6 +49,8 @@ def inline_call(
     direct, tx.direct_call = tx.direct_call, False
     reason = trace_policy.reason_to_skip(fn)
     if reason is not None:
+        if trace_policy.is_advice_to_others(fn, tx.f_globals.get("__name__")):
+            return tx.const(None)  # type: ignore[no-any-return]
         raise GraphBreak(*reason[:1], **reason[1])
     child = make_child(tx, fn, args, kwargs)
     if child.is_generator:

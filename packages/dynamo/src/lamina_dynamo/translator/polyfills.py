@@ -243,6 +243,23 @@ def scaled_size(image, scales):
     return [int(n * s) for n, s in zip(image.shape[2:], scales)]
 
 
+def group_tensors(lists, with_indices=False):
+    """The tensors of ``lists`` by device and dtype of the first list's, as torch's optimizers and clipping want them:
+    ``{(device, dtype): (lists, positions)}``."""
+    found = {}
+    for i, first in enumerate(lists[0]):
+        key = (first.device, first.dtype)
+        if key not in found:
+            found[key] = ([[] for _ in lists], [])
+        parts, positions = found[key]
+        for part, tensors in zip(parts, lists):
+            if len(tensors):
+                part.append(tensors[i])
+        if with_indices:
+            positions.append(i)
+    return found
+
+
 def strict_zip(*iterators: Any) -> Any:
     """``zip`` of parked iterators."""
     return zip(*iterators, strict=True)

@@ -77,6 +77,7 @@ ROW_MODULES = (
     "copying",
     "tensor",
     "tensor_state",
+    "backward",
     "torch_api",
     "resampling",
     "random_state",

@@ -686,7 +686,6 @@ METHODS: dict[str, Callable[..., VariableTracker]] = {
     "data_ptr": _break("tensor_attribute"),
     "untyped_storage": _break("tensor_attribute"),
     "storage": _break("tensor_attribute"),
-    "backward": _break("autograd_call"),
     "register_post_accumulate_grad_hook": _break("hook"),
     "set_": _break("torch_unsupported"),
     "resize_": _break("torch_unsupported"),

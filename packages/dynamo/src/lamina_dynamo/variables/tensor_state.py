@@ -57,8 +57,11 @@ SETTERS["requires_grad"] = _set_requires_grad
 
 
 def _grad(tx: Any, vt: TensorVariable) -> VariableTracker:
+    known = tx.output.gradients.values.get(vt)
+    if known is not None:
+        return known  # type: ignore[no-any-return]
     if vt.source is None or vt.real is None:
-        return tx.const(None)  # nothing in a region runs backward: what it makes has no gradient yet
+        return tx.const(None)  # what the region makes has no gradient yet
     return tx.wrap(vt.real.grad, AttrSource(vt.source, "grad"))
 
 
@@ -194,6 +197,7 @@ def _retain_grad(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> Variabl
     if args or kwargs or not vt.fake.requires_grad:
         raise GraphBreak("hook", value=vt.describe())
     vt.fake.retain_grad()
+    tx.output.gradients.retained.append(vt)
     make_node(tx, "retain_grad", (vt.as_proxy(),), None)
     return tx.const(None)
 
@@ -262,6 +266,7 @@ def _autograd_grad(tx: Any, args: list[VariableTracker], kwargs: dict[str, Varia
     ):
         seeds = [s.as_proxy() for s in _tensors(tx, directions.realize())]
     create = flag("create_graph", False)
+    tx.output.stamps.need_history()
     call = (
         [t.as_proxy() for t in outputs], [t.as_proxy() for t in inputs], seeds, flag("retain_graph", None), create,
         flag("allow_unused", None) or False,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .. import _torch as private
 from .. import trace_policy
 from ..graph_break import GraphBreak
 from .base import VariableTracker
@@ -380,7 +381,13 @@ def _breaks(kind: str) -> Handler:
     return handler
 
 
-handles(torch.autograd.backward)(_breaks("autograd_call"))
+@handles(private.group_tensors)
+def _group_tensors(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    from ..translator import polyfills
+
+    return tx.inline(tx.wrap(polyfills.group_tensors, None), args, kwargs)  # type: ignore[no-any-return]
+
+
 handles(torch.seed, torch.initial_seed)(_breaks("random_state"))
 handles(torch.save, torch.load)(_breaks("torch_unsupported"))
 
