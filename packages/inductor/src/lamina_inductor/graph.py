@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from .attention_pass import Attention
 from .codegen.native_kernel import NativeOp
 from .config import Config
 from .errors import InductorError, LoweringError, UnsupportedGraph
@@ -28,13 +27,13 @@ from .ir.program import BufferDecl, BufferRef, KernelCall, Output
 from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
-from .lowering.attention import lower_attention, plan_attention
 from .lowering.left_to_library import is_left
 from .lowering.matmul import as_linear
 from .lowering.outputs import ALIASING, is_dense, output_of
 from .lowering.products import as_loops
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
+from .lowering.templates import Template, plan_templates
 from .ops import FLOAT8, Op
 from .passes import is_on
 from .sizes import SizeTable
@@ -98,8 +97,8 @@ class GraphLowering:
         self.alone: set[str] = set()  # memory of outputs that share it with no other
         self.input_count = 0
         self.env: dict[Node, Any] = {}
-        self.attentions: dict[Node, Attention] = {}  # by their last node
-        self.waiting: set[Node] = set()  # nodes of an attention: lowered with its last one
+        self.templates: dict[Node, Template] = {}  # by their last node
+        self.waiting: set[Node] = set()  # parts of templates: lowered with the last one
         self.inlines = False  # nothing is stored for cheaper reading: values are traced for one position
         self.ready: dict[Node, TensorValue] = {}  # values of nodes ahead that an earlier node computed with its own
         self.node: Node | None = None
@@ -373,7 +372,8 @@ class GraphLowering:
         if self.input_layouts is None and is_on("layout"):  # the results of a region lie as eager's
             self.layouts = choose_layouts(self.gm.graph)
         self.device = self._main_device()
-        self.attentions, self.waiting = plan_attention(self)
+        self.templates = plan_templates(self)
+        self.waiting = {part for t in self.templates.values() for part in t.parts}
         for node in self.gm.graph.nodes:
             if node not in self.waiting:
                 self._visit(node)
@@ -386,10 +386,10 @@ class GraphLowering:
         if visit is None:
             raise UnsupportedGraph(f"{node.op} node", node=node.name)
         try:
-            found = self.attentions.get(node)
-            value = lower_attention(self, found) if found is not None else None
+            found = self.templates.get(node)
+            value = found.lower(self) if found is not None else None
             if found is not None and value is None:
-                for part in (found.product, *found.between):
+                for part in found.parts:
                     self.waiting.discard(part)
                     self._visit(part)
                 self.node = node
@@ -590,19 +590,17 @@ class GraphLowering:
     def native_node(self, op: NativeOp, operands: Sequence[TensorValue], meta: ResultMeta) -> TensorValue:
         """A call of a hand-written kernel on stored operands; its result is contiguous."""
         name, layout = self.new_buffer(meta, stride=contiguous_strides(meta.shape))
-        return self.kernel_node(op, [str(x.buffer) for x in operands], name, layout, meta)
+        self.kernel_call(op, [str(x.buffer) for x in operands], [name])
+        return self.stored(meta, name, layout)
 
-    def kernel_node(
-        self, op: NativeOp, operands: Sequence[str], name: str, layout: Layout, meta: ResultMeta
-    ) -> TensorValue:
-        """A call of a kernel with these buffers that writes the buffer `name`."""
+    def kernel_call(self, op: NativeOp, operands: Sequence[str], results: Sequence[str]) -> None:
+        """A call of a kernel that reads and writes these buffers."""
         refs = tuple(BufferRef(x) for x in operands)
         reads: dict[str, list] = {r.name: [] for r in refs}
+        writes: dict[str, list] = {x: [] for x in results}
         assert self.node is not None
-        self._add(
-            ExternNode(len(self.nodes), op, refs, {}, (name,), reads, {name: []}, origins=(self.node.name,), out=True)
-        )
-        return self.stored(meta, name, layout)
+        origins = (self.node.name,)
+        self._add(ExternNode(len(self.nodes), op, refs, {}, tuple(results), reads, writes, origins=origins, out=True))
 
     def _extern(self, node: Node, target: Any, args: Any, kwargs: Any, val: Any) -> Any:
         overload = getattr(getattr(target, "spec", None), "aten", None) or target

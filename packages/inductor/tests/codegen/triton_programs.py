@@ -171,6 +171,16 @@ def _indexed_attention(t: Tracer, q, k, v, slopes, documents):
     return _attend(t, t.call(aten.masked_fill.Scalar, scores, other, float("-inf")), v)
 
 
+def _grouped(t: Tracer, x, w, ends, scale):
+    """Groups of rows, one of them empty; an activation behind the product, which is wanted as well."""
+    y = t.call(aten._grouped_mm.default, x, w, ends)
+    return t.call(aten.mul.Tensor, t.call(aten.silu.default, y), scale), y
+
+
+def _ends(*values):
+    return lambda: torch.tensor(values, dtype=torch.int32)
+
+
 def _image(*shape, dtype=torch.float32):
     return lambda: torch.randn(*shape).to(dtype).contiguous(memory_format=torch.channels_last)
 
@@ -271,6 +281,8 @@ PROGRAMS = {
     "long_window": ("attention", [*[_normal(1, 530, 16)] * 3, _normal(1, 1, 530)], _window_attention),
     "half_heads": ("attention", [*[_normal(1, 2, 130, 128, dtype=torch.float16)] * 3], _causal_attention),
     "indexed_attention": ("attention", [*[_normal(2, 64, 32)] * 3, _normal(2), _whole(0, 3, 64)], _indexed_attention),
+    "grouped": ("grouped", [_normal(70, 40), _normal(5, 40, 48), _ends(10, 10, 33, 34, 70), _normal(70, 1)], _grouped),
+    "half_grouped": ("grouped", [_small(100, 64), _small(3, 64, 72), _ends(7, 90, 100), _small(100, 72)], _grouped),
     "odd_gradients": ("pointwise", [_image(2, 8, 3, 2), _image(2, 8, 9, 9), _normal(8, 1, 2, 3)],
                       _depthwise_backward(3, 0, 2)),
 }  # fmt: skip

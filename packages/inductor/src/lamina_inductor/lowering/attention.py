@@ -16,12 +16,12 @@ from ..attention_pass import Attention, find_attention
 from ..codegen.attention_kernel import AttentionKernel
 from ..codegen.kernel import BufferArg, LoopVar, Phase
 from ..codegen.native_kernel import NativeOp
-from ..errors import LoweringError
-from ..index import ONE, ZERO, Expr, symbol, to_expr
+from ..index import ONE, ZERO, symbol, to_expr
 from ..ir.loops import Builder, Index
 from ..ir.tensor import TensorValue
 from ..ops import Op, compute_dtype
 from ..passes import is_on
+from .traced import Body, Refused, attempt, evaluate, is_kept, lazy_leaf, not_called
 
 LEAST_ROWS = 16  # fewer rows of scores leave most of a tile empty
 LONGEST_HEAD = 256
@@ -29,12 +29,11 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _QUERY_COST = 4  # ops that may be computed anew for each tile of columns' reader (the query is read once)
 
 
-def plan_attention(g: Any) -> tuple[dict[Node, Attention], set[Node]]:
-    """(attentions by their last node, nodes that wait for that one) of the graph that `g` lowers."""
+def plan_attention(g: Any) -> list[Attention]:
+    """The attentions of the graph that `g` lowers which are to be one kernel each."""
     if not is_on("attention") or g.can_lower("attention", torch.float32) is not None:
-        return {}, set()
-    found = {a.last: a for a in find_attention(g.gm.graph) if is_wanted(g, a)}
-    return found, {n for a in found.values() for n in (a.product, *a.between)}
+        return []
+    return [a for a in find_attention(g.gm.graph) if is_wanted(g, a)]
 
 
 def is_wanted(g: Any, found: Attention) -> bool:
@@ -57,28 +56,6 @@ def is_wanted(g: Any, found: Attention) -> bool:
     )
 
 
-class _Refused(Exception):
-    """The parts stay what they are."""
-
-
-class _Body:
-    """Traces the parts of a kernel."""
-
-    def __init__(self, g: Any, leaves: dict[str, torch.dtype]) -> None:
-        self.b = Builder(lambda name: leaves[name] if name in leaves else g.buffers[name].layout.dtype, g.fresh)
-        self.leaves = leaves
-        self.loads: dict[str, None] = {}
-
-    def end(self, name: str, value: Op, loops: tuple[LoopVar, ...], index: Expr = ZERO) -> Phase:
-        """A phase that stores `value`."""
-        ops = self.b.next_phase()
-        ops.append(Op("store", (name, index, value, None, None), value.dtype))
-        for op in ops:
-            if op.name == "load" and op.args[0] not in self.leaves:
-                self.loads.setdefault(op.args[0])
-        return Phase(loops, tuple(ops))
-
-
 def lower_attention(g: Any, found: Attention) -> TensorValue | None:
     """The result of `found.last`, the current node; None where the parts have to be lowered one by one."""
     operands = [g.env[n] for n in (found.product.args[0], found.product.args[1], found.last.args[1])]
@@ -88,40 +65,9 @@ def lower_attention(g: Any, found: Attention) -> TensorValue | None:
         cost, reads = v.weight()
         if cost > (_QUERY_COST if k == 0 else 1) or reads > 1:
             g.store_deep(v)
-    node, env, metas = g.node, g.env, g._metas
-    g.env, g.inlines = dict(env), True
-    known = len(g.nodes)
-    try:
+    with attempt(g, found.last, "attention", _LEAVES):
         return _lower(g, found, operands)
-    except _Refused as reason:
-        g.reasons.append((found.last.name, f"attention is not one kernel: {reason}"))
-        _forget(g, known)
-        return None
-    finally:
-        g.node, g.env, g._metas, g.inlines = node, env, metas, False
-
-
-def _forget(g: Any, known: int) -> None:
-    """Removes the nodes behind the first `known` that depend on values which only a kernel of attention has."""
-    tainted = set(_LEAVES)
-    kept = []
-    for node in g.nodes[known:]:
-        if tainted.intersection(node.reads):
-            tainted.update(node.writes)
-        else:
-            kept.append(node)
-    for name in tainted - set(_LEAVES):
-        del g.buffers[name]
-    g.nodes[known:] = kept
-
-
-def _evaluate(g: Any, nodes: tuple[Node, ...]) -> None:
-    for node in nodes:
-        g.node = node
-        try:
-            g.env[node] = g._call(node)
-        except LoweringError as error:
-            raise _Refused(error.message) from error
+    return None
 
 
 def _lower(g: Any, found: Attention, operands: list[TensorValue]) -> TensorValue:
@@ -133,7 +79,7 @@ def _lower(g: Any, found: Attention, operands: list[TensorValue]) -> TensorValue
     at = {k: symbol(k, v.size) if not v.size == ONE else ZERO for k, v in loops.items()}
     half = product.dtype != torch.float32
     leaves = {"product": product.dtype, "softmax": torch.float32, "result": found.last.meta["val"].dtype}
-    body = _Body(g, leaves)
+    body = Body(g, leaves)
     b = body.b
     phases = {}
     query, key, value = operands
@@ -141,39 +87,31 @@ def _lower(g: Any, found: Attention, operands: list[TensorValue]) -> TensorValue
         op = operand.load(b, tuple(at[i] for i in index))
         phases[name] = body.end(name, op, tuple(loops[i] for i in index[1:]))
 
-    # behind the softmax: where its rows and columns are those of the scores
-    where: list[Index] = []
-
-    def softmax(builder: Builder, index: Index) -> Op:
-        where.append(index)
-        return builder.load("softmax", ZERO)
-
     known = len(g.nodes)
-    weights = g.lazy(g.meta_of(found.weights.meta["val"]), softmax, reads=1)
-    g.env[found.weights] = weights
-    _evaluate(g, found.after)
+    where: list[Index] = []  # behind the softmax: where its rows and columns are those of the scores
+    g.env[found.weights] = lazy_leaf(g, found.weights.meta["val"], "softmax", lambda _, index: where.append(index))
+    evaluate(g, found.after)
     weight = g.env[found.last.args[0]].load(b, (at["z"], at["m"], at["n"]))
     phases["weight"] = body.end("weight", weight, (loops["n"],))
     if not where or any(w != where[0] for w in where) or not _is_linear(weight):
-        raise _Refused("the weights are more than the softmax times a factor")
+        raise Refused("the weights are more than the softmax times a factor")
 
     wrong: list[Index] = []
 
-    def scores(builder: Builder, index: Index) -> Op:
+    def note(builder: Builder, index: Index) -> None:
         if index != (at["z"], at["m"], at["n"]) or builder.mask is not None:
             wrong.append(index)
-        return builder.load("product", ZERO)
 
-    g.env[found.product] = g.lazy(g.meta_of(product), scores, reads=1)
-    _evaluate(g, found.before)
+    g.env[found.product] = lazy_leaf(g, product, "product", note)
+    evaluate(g, found.before)
     score = g.env[found.scores].load(b, where[0])
     phases["score"] = body.end("score", b.to_dtype(score, torch.float32), (loops["n"],))
     if wrong:
-        raise _Refused(f"a score takes part at {wrong[0]}, not at its own place")
+        raise Refused(f"a score takes part at {wrong[0]}, not at its own place")
     if x.dtype not in (torch.float32, product.dtype):
-        raise _Refused(f"a softmax of {x.dtype}")
-    if any(_LEAVES.intersection(node.reads) for node in g.nodes[known:]):
-        raise _Refused("part of the scores has to be stored")
+        raise Refused(f"a softmax of {x.dtype}")
+    if is_kept(g, known, _LEAVES):
+        raise Refused("part of the scores has to be stored")
 
     meta = g.meta_of(found.last.meta["val"])
     name, layout = g.new_buffer(meta)
@@ -189,7 +127,8 @@ def _lower(g: Any, found: Attention, operands: list[TensorValue]) -> TensorValue
         device=g.device.type, origins=(found.product.name, found.weights.name, found.last.name), extents=extents,
         safe=found.safe, rounds=product.dtype if half else torch.float32,
     )  # fmt: skip
-    return g.kernel_node(NativeOp(kernel, _not_called), list(body.loads), name, layout, meta)
+    g.kernel_call(NativeOp(kernel, not_called), list(body.loads), [name])
+    return g.stored(meta, name, layout)
 
 
 _LEAVES = frozenset(("product", "softmax", "result"))
@@ -210,10 +149,6 @@ def _is_linear(op: Op) -> bool:
 
 def _reads_softmax(op: Op) -> bool:
     return (op.name == "load" and op.args[0] == "softmax") or any(map(_reads_softmax, op.operands()))
-
-
-def _not_called(*tensors: torch.Tensor) -> torch.Tensor:
-    raise LoweringError("a kernel of a target was called as a function")
 
 
 __all__ = ["is_wanted", "lower_attention"]
