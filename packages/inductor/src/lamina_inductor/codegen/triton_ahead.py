@@ -20,6 +20,10 @@ def compile_ahead(module: Any, request: dict[str, Any]) -> Any:
     import triton
     from triton.compiler import ASTSource
 
+    if isinstance(request["arch"], str):  # AMD's matrix units multiply float32 themselves
+        from . import triton_math
+
+        triton_math.dot_in_parts = triton_math.dot
     signature = request["signature"]
     attrs = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(signature) if name in request["aligned"]}
     source = ASTSource(getattr(module, request["function"]), signature, constexprs=request["constexprs"], attrs=attrs)
