@@ -374,11 +374,15 @@ def _symbol_class() -> Any:
     return _symbol_type
 
 
-def release_source(filename: str) -> None:
+def release_source(cls: type) -> None:
     """Drop the generated source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for
-    ever.
+    ever. ``cls``: the class that torch.fx made for the module.
     """
     import linecache
+
+    filename = cls.forward.__code__.co_filename  # type: ignore[attr-defined]
+    if not filename.startswith("<"):  # never generated
+        return
 
     from torch.fx import graph_module
 
@@ -423,14 +427,38 @@ def make_wrapper(cls: Any, shape: Any, stride: Any, **options: Any) -> Any:
     return torch.Tensor._make_wrapper_subclass(cls, shape, strides=stride, **options)
 
 
-def append_node(graph: Any, name: str, op: str, target: Any, args: Any, kwargs: Any) -> Any:
-    """Append a call to a graph by the short path (3 us; `Graph.create_node` takes 34). ``name`` is a proposal."""
+def lazy_graph_module(root: Any, graph: Any, class_name: str) -> Any:
+    """A GraphModule whose Python code is made when it is first used (15 us a node); its name is ``class_name``."""
+    try:
+        from torch.fx._lazy_graph_module import _LazyGraphModule
+    except ImportError:
+        return torch.fx.GraphModule(root, graph, class_name)
+    return _LazyGraphModule(root, graph, class_name)
+
+
+def settled_forward(fn: Any) -> Any:
+    """``fn``, or if it is the ``forward`` of a module whose code is not made yet, the one with code: the other would
+    go through the module at each call.
+    """
+    module = getattr(fn, "__self__", None)
+    if getattr(module, "real_recompile", None) is None or getattr(fn, "__name__", "") != "_lazy_forward":
+        return fn
+    module.real_recompile()
+    return module.forward
+
+
+def append_node(graph: Any, name: str, op: str, target: Any, args: Any, kwargs: Any, behind: Any = None) -> Any:
+    """Put a node at the end of a graph, or right behind another, by the short path (3 us; `Graph.create_node` takes
+    34). ``name`` is a proposal."""
     namespace = graph._graph_namespace
     used = namespace._used_names
     while name in used:
         name += "_"
     node = torch.fx.Node(graph, name, op, target, args, kwargs)
-    graph._root.prepend(node)
+    if behind is None:
+        graph._root.prepend(node)
+    else:
+        behind.append(node)
     graph._find_nodes_lookup_table.insert(node)
     graph._len += 1
     namespace._obj_to_name[node] = name

@@ -155,7 +155,7 @@ class Compiler:
         seconds = time.perf_counter() - started
         _forget_trackers(result.graphs)
         for gm in result.graphs:
-            weakref.finalize(gm, _torch.release_source, type(gm).forward.__code__.co_filename).atexit = False
+            weakref.finalize(gm, _torch.release_source, type(gm)).atexit = False
         for broken in result.breaks:
             bump("continued_breaks" if result.continued else "breaks", broken.kind.id)
             if observe.listeners:
@@ -326,8 +326,9 @@ class Compiler:
 
     def _verify(self, result: Any, code: types.CodeType, built: guards_build.BuiltGuards, scope: Scope) -> None:
         from .guards.kinds import check_guard
+        from .guards.pattern import expand_guards
 
-        for guard in result.guards:
+        for guard in expand_guards(result.guards):
             if not check_guard(guards_build.complete(guard, scope), scope):
                 raise InternalError(f"the Python form of a guard fails: {guard}", stage="guards")
         try:

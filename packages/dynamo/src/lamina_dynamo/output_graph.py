@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from . import _torch
 from . import fake as fakes
 from .graph_break import GraphBreak
 from .guards import Guard
@@ -202,17 +203,8 @@ class OutputGraph:
         """The placeholder of an outside tensor or number, made on first use."""
         graph = self.root_graph
         name = _identifier(vt.source.name)
-        previous = self.inputs[-1][0] if self.inputs else None
-        if previous is not None:
-            with graph.inserting_after(previous):
-                node = graph.placeholder(name)
-        else:
-            first = next(iter(graph.nodes), None)
-            if first is None:
-                node = graph.placeholder(name)
-            else:
-                with graph.inserting_before(first):
-                    node = graph.placeholder(name)
+        behind = self.inputs[-1][0] if self.inputs else graph._root
+        node = _torch.append_node(graph, name, "placeholder", name, (), {}, behind)
         node.meta["val"] = vt.fake
         node.meta["source"] = vt.source
         node.meta["stack_trace"] = self.current_tx.stack_trace() if self.current_tx is not None else ""
@@ -508,7 +500,7 @@ class OutputGraph:
         if self.module_attributes:
             for name, value in self.module_attributes.items():
                 setattr(root, name, value)
-        return torch.fx.GraphModule(root, self.graph, "CapturedGraph")
+        return _torch.lazy_graph_module(root, self.graph, "CapturedGraph")
 
     def has_effects(self) -> bool:
         return any("impure" in n.meta for n in self.graph.nodes)

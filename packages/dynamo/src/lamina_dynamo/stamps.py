@@ -21,8 +21,9 @@ import torch
 from . import _torch as private
 from . import fake as fakes
 from .guards import Guard
-from .guards.build import complete
+from .guards.build import complete, guard_key
 from .guards.kinds import KINDS, MISSING, TensorExpect, evaluate_source
+from .guards.pattern import GuardPattern, PatternGuards, guards_on
 from .roots import ConstantSource
 from .source import ItemSource, PythonSource, Source, TypeSource
 from .variables.base import VariableTracker
@@ -255,8 +256,13 @@ class _Tape:
         own = set(self.nodes)
         self.results: dict[Any, Any] = {}  # fake -> tracker of a result made by the call
         self.result = self._plan(result, own)
-        #: guards below the module's path, with their values filled in: read when first needed
-        self.below: list[tuple[Guard, bool]] | None = None
+        #: guards below the module's path: read when first needed
+        self.pattern: GuardPattern | None = None
+        self.tensors: list[tuple[int, Source]] = []  # with TENSOR guards: these are recorded where they are wrapped
+        self.relations: list[Guard] = []
+        self.objects: list[int] = []  # positions of what two paths may lead to
+        self.alike: list[int] = []  # for each of them the first that is the same object
+        self.numbers: list[tuple[int, Source]] = []  # guarded as constants
         self.inputs: list[tuple[Any, Source]] = []
 
     def _plan(self, vt: Any, own: set[Any]) -> Any:
@@ -295,7 +301,8 @@ class _Tape:
             return found
 
         found: list[Guard] = []
-        for guard in output.guards:
+
+        def look_at(guard: Guard) -> None:
             source = guard.source
             if isinstance(source, tuple):
                 if any([is_below(s) for s in source]):
@@ -304,20 +311,52 @@ class _Tape:
                 found.append(guard)
                 if guard.kind == "TYPE":
                     typed.add(source)
-        below: list[tuple[Guard, bool]] = []
-        for guard in found:
-            if not isinstance(guard.source, tuple):
-                if _hangs_on_class(guard.source, typed):  # the same for every object of that class
-                    continue
-                if guard.kind == "PYTHON" or guard.kind not in _IDENTITY and not _is_plain_value(guard.value):
-                    raise _Unlike
-            below.append((complete(guard, scope, values), guard.kind == "TENSOR"))
-        self.below = below
+
+        path = {prefix}
+        step: Source | None = prefix
+        while step is not None:
+            path.add(step)
+            step = step.base
+        for guard in output.guards:
+            if not isinstance(guard, PatternGuards):
+                look_at(guard)
+            elif guard.source in path or is_below(guard.source):
+                for one in guards_on(guard.source, guard.pattern.top, [g for _, g in guard.pattern.checks]):
+                    look_at(one)
+        single: list[Guard] = []
+        tensors: list[Guard] = []
         seen: set[Any] = set()
+        for guard in found:
+            source = guard.source
+            if isinstance(source, tuple):
+                self.relations.append(complete(guard, scope, values))
+                continue
+            if _hangs_on_class(source, typed):  # the same for every object of that class
+                continue
+            if guard.kind == "PYTHON" or guard.kind not in _IDENTITY and not _is_plain_value(guard.value):
+                raise _Unlike
+            whole = complete(guard, scope, values)
+            key = guard_key(whole)
+            if key is not None and key in seen:
+                continue
+            seen.add(key)
+            (tensors if guard.kind == "TENSOR" else single).append(whole)
+        related = [s for g in self.relations for s in g.source if is_below(s)]  # type: ignore[union-attr]
+        pattern = GuardPattern(prefix, single, [*(g.source for g in tensors), *related])
+        places = pattern.places
+        at = pattern.values(evaluate_source(prefix, scope, values), scope)
+        pattern.settle(at)
+        self.tensors = [(places[g.source], g) for g in tensors]
+        self.objects = [k for k, g in (*pattern.checks, *self.tensors) if g.kind in ("TYPE", "TENSOR")]
+        self.alike = _first_alike(at, self.objects)
+        constants = [(k, g) for k, g in pattern.checks if g.kind == "CONSTANT"]
+        self.numbers = [(k, g.source) for k, g in constants if type(g.value) in (int, float)]
+        self.pattern = pattern
+        met: set[Any] = set()
         for node in self.nodes:
             for used in node.all_input_nodes:
-                if used.op == "placeholder" and used not in seen:
-                    seen.add(used)
+                if used.op == "placeholder" and used not in met:
+                    met.add(used)
                     source = used.meta["source"]
                     if is_below(source):
                         self.inputs.append((used, source))
@@ -332,16 +371,16 @@ class _Tape:
             or output.count < output.break_at <= output.count + self.count
         ):
             raise _Unlike
-        if self.below is None:
+        if self.module is None:
+            raise _Unlike
+        if self.pattern is None:
             try:
                 self._read_guards()
             except _Unlike:
-                self.below = []
                 self.module = None
                 raise
-        if self.module is None:
-            raise _Unlike
         moved: dict[Source, Source] = {self.module.source: module.source}
+        back: dict[Source, Source] = {}
 
         def move(source: Source) -> Source:
             found = moved.get(source)
@@ -349,19 +388,26 @@ class _Tape:
                 base = source.base
                 found = source if base is None or (to := move(base)) is base else source.on_base(to)
                 moved[source] = found
+                if found is not source:
+                    back[found] = source
             return found
 
-        guards = self._check_guards(move)
+        tensors, relations = self._check_guards(module.source, move)
+        named = {source: k for k, source, _ in tensors}
+        for guard in relations:
+            for source in guard.source:  # type: ignore[union-attr]
+                k = self.pattern.places.get(back[source]) if source in back else None  # type: ignore[union-attr]
+                if k:
+                    named[source] = k
+        output.guards.append(PatternGuards(self.pattern, module.source, named))
+        output.guards.extend(relations)
         env: dict[Any, Any] = {}
         wrapped: dict[Source, Any] = {}
-        for guard, value in guards:
-            if value is None:
-                output.guards.append(guard)
-                continue
-            vt = tx.wrap(value, guard.source).realize()
+        for _, source, value in tensors:
+            vt = tx.wrap(value, source).realize()
             if not _is_tensor(vt):
                 raise _Unlike
-            wrapped[guard.source] = vt
+            wrapped[source] = vt
         for node, source in self.inputs:
             vt = wrapped.get(move(source))
             if vt is None or not _equal_inputs(vt.fake, node.meta["val"]):
@@ -374,42 +420,38 @@ class _Tape:
         output.count += self.count
         return self._copy(tx, module, env, arg_tensors)
 
-    def _check_guards(self, move: Any) -> list[tuple[Guard, Any]]:
-        """The guards on the new path, all of which hold; with the value where it is a tensor to be wrapped."""
-        output, values = self.output, self.stamps.values
+    def _check_guards(self, path: Source, move: Any) -> tuple[list[tuple[int, Source, Any]], list[Guard]]:
+        """Whether all guards hold on the new path: its tensors (position, source, value) and the guards between paths.
+        Raises _Unlike where one does not."""
+        output, known, pattern = self.output, self.stamps.values, self.pattern
         scope = output.scope
-        assert self.below is not None
-        found: list[tuple[Guard, Any]] = []
-        one_way: dict[int, int] = {}
-        back: dict[int, int] = {}
-        for guard, is_tensor in self.below:
-            kind = KINDS[guard.kind]
-            old = guard.source
-            if isinstance(old, tuple):
-                new: Any = tuple([move(s) for s in old])
-                value: Any = [evaluate_source(s, scope, values) for s in new]
-                if any([v is MISSING for v in value]) or not _holds(kind, value, guard.value):
-                    raise _Unlike
-                found.append((Guard(new, guard.kind, guard.value, guard.stack), None))
-                continue
-            new = move(old)
-            value = evaluate_source(new, scope, values)
-            if value is MISSING and (not kind.missing_ok or evaluate_source(new.base, scope, values) is MISSING):
+        assert pattern is not None
+        top = evaluate_source(path, scope, known)
+        values = pattern.values(top, scope)
+        if not pattern.holds(values) or _first_alike(values, self.objects) != self.alike:
+            raise _Unlike  # two paths lead to one object here if and only if they do there
+        check = KINDS["TENSOR"].check
+        tensors = []
+        for k, guard in self.tensors:
+            value = values[k]
+            if value is MISSING or not _holds(check, value, guard.value):
                 raise _Unlike
-            if not _holds(kind, value, guard.value):
+            tensors.append((k, move(guard.source), value))
+        relations = []
+        for guard in self.relations:
+            new = tuple([move(s) for s in guard.source])  # type: ignore[union-attr]
+            found = []
+            for old, source in zip(guard.source, new, strict=True):  # type: ignore[arg-type]
+                k = pattern.places.get(old)
+                found.append(evaluate_source(source, scope, known) if k is None else values[k])
+            if any([v is MISSING for v in found]) or not _holds(KINDS[guard.kind].check, found, guard.value):
                 raise _Unlike
-            if guard.kind == "CONSTANT":
-                if type(value) in (int, float) and output.maybe_symbolic(value, new) is not None:
+            relations.append(Guard(new, guard.kind, guard.value, guard.stack))
+        if self.numbers and output.frame_state is not None:
+            for k, source in self.numbers:
+                if output.maybe_symbolic(values[k], move(source)) is not None:
                     raise _Unlike
-            elif guard.kind in ("TYPE", "TENSOR"):
-                # two paths lead to one object here if and only if they do there
-                before = evaluate_source(old, scope, values)
-                if one_way.setdefault(id(before), id(value)) != id(value):
-                    raise _Unlike
-                if back.setdefault(id(value), id(before)) != id(before):
-                    raise _Unlike
-            found.append((Guard(new, guard.kind, guard.value, guard.stack), value if is_tensor else None))
-        return found
+        return tensors, relations
 
     # -- the nodes -------------------------------------------------------------------------------------------------
 
@@ -479,9 +521,15 @@ class _Tape:
         return out
 
 
-def _holds(kind: Any, value: Any, expected: Any) -> bool:
+def _first_alike(values: list[Any], positions: list[int]) -> list[int]:
+    """For each of the positions the number of the first object that is the same."""
+    seen: dict[int, int] = {}
+    return [seen.setdefault(id(values[k]), len(seen)) for k in positions]
+
+
+def _holds(check: Any, value: Any, expected: Any) -> bool:
     try:
-        return bool(kind.check(value, expected))
+        return bool(check(value, expected))
     except Exception:  # a value of another type: certainly not what was expected
         return False
 

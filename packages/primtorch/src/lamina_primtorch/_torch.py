@@ -58,6 +58,22 @@ class NodeAppender:
         graph._len += 1
         return node
 
+    def copy(self, source: fx.Node) -> fx.Node:
+        """A placeholder of another graph, under the same name where that is free."""
+        graph = self.graph
+        name = source.name
+        if not self.fast or name in graph._graph_namespace._used_names or source.args:
+            return graph.node_copy(source, lambda n: n)
+        node = fx.Node(graph, name, "placeholder", source.target, (), {}, source.type)
+        node.meta = dict(source.meta)
+        names = graph._graph_namespace
+        names._used_names.add(name)
+        names._obj_to_name[node] = name
+        graph._insert(node)
+        graph._find_nodes_lookup_table.insert(node)
+        graph._len += 1
+        return node
+
 
 def make_graph_module(root: Any, graph: fx.Graph, class_name: str) -> fx.GraphModule:
     """A GraphModule; its code is generated when it is first called or printed, where torch can do that."""

@@ -300,7 +300,7 @@ class _Run:
         for row in order:
             if row.op != "call_function":
                 source = row.source
-                node = graph.node_copy(source, lambda n: n)
+                node = append.copy(source) if source.op == "placeholder" else graph.node_copy(source, lambda n: n)
             else:
                 node = append(row.target, _nodes(row.args), _nodes_of_dict(row.kwargs))
                 meta = node.meta

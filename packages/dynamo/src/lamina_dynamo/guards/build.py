@@ -22,8 +22,9 @@ from .. import _eval_frame, _torch
 from ..roots import LocalSource
 from ..source import Scope, Source, TypeSource
 from .kinds import KINDS, Guard, ShapeExpr, TensorExpect, Values, describe, evaluate_source
+from .pattern import GuardPattern, GuardTable, PatternGuards
 
-__all__ = ["BuiltGuards", "build", "complete"]
+__all__ = ["BuiltGuards", "build", "complete", "guard_key"]
 
 _ACCESS: dict[str, int] = _eval_frame.ACCESSES
 _CHECK: dict[str, int] = _eval_frame.CHECKS
@@ -67,7 +68,7 @@ class BuiltGuards:
 
     __slots__ = ("arg_names", "guards", "program")
 
-    def __init__(self, program: Any, guards: list[Guard], arg_names: tuple[str, ...]) -> None:
+    def __init__(self, program: Any, guards: Sequence[Guard], arg_names: tuple[str, ...]) -> None:
         self.program = program
         self.guards = guards
         self.arg_names = arg_names
@@ -117,44 +118,58 @@ def complete(guard: Guard, scope: Scope, values: Values | None = None) -> Guard:
 
 
 class _Node:
-    __slots__ = ("checks", "children", "first_guard", "keep", "source")
+    __slots__ = ("access", "checks", "children", "first_guard", "keep", "source")
 
-    def __init__(self, source: Source, first_guard: int) -> None:
+    def __init__(self, source: Source, first_guard: int, access: Any = None) -> None:
         self.source = source
-        self.children: dict[Source, _Node] = {}
+        self.children: list[_Node] = []
         self.checks: list[tuple[int, int, Any]] = []
         self.keep = -1
         self.first_guard = first_guard
+        self.access = access  # None: by the source, once it is known which sources are tensors
 
 
 def build(
-    guards: Sequence[Guard], code: types.CodeType, scope: Scope, given: Sequence[Source] = ()
+    guards: Sequence[Guard | PatternGuards], code: types.CodeType, scope: Scope, given: Sequence[Source] = ()
 ) -> BuiltGuards:
     """The program for a frame of ``code``. ``scope`` is the frame's state before its first instruction; ``given``:
     values that the program hands to the compiled code, all of them guarded. Raises InternalError-worthy exceptions
     (KeyError for an unknown kind) to its caller."""
     arg_names = arg_names_of(code)
     layout = _Layout(arg_names, code.co_freevars)
-    roots: dict[Source, _Node] = {}
+    roots: list[_Node] = []
     index: dict[Source, _Node] = {}
     relations: list[tuple[int, int, Any, tuple[int, ...]]] = []
     registers = 0
-    done: list[Guard] = []
+    done = GuardTable()
     tensors: dict[Source, bool] = {}
 
     def node_of(source: Source, number: int) -> _Node:
         found = index.get(source)
         if found is None:
             siblings = roots if source.base is None else node_of(source.base, number).children
-            found = siblings[source] = index[source] = _Node(source, number)
+            found = index[source] = _Node(source, number)
+            siblings.append(found)
         return found
 
     classes = _OneClass()
     values: Values = {}
     seen: set[Any] = set()
+    patterns: dict[int, _PatternRows] = {}
     for original in guards:
+        if isinstance(original, PatternGuards):
+            pattern = original.pattern
+            rows = patterns.get(id(pattern))
+            if rows is None:
+                rows = patterns[id(pattern)] = _PatternRows(pattern, layout, scope, values)
+            first = len(done)
+            made = rows.attach(node_of(original.source, first), first)
+            done.append_pattern(original.source, pattern.top, rows.guards)
+            for source, k in original.named.items():
+                index[source] = made[k]
+            continue
         guard = classes.shared(complete(original, scope, values))
-        key = _guard_key(guard)
+        key = guard_key(guard)
         if key is not None:
             if key in seen:
                 continue
@@ -198,17 +213,55 @@ def build(
 
     def lay_out(node: _Node, parent: int) -> None:
         position = len(nodes)
-        op, item, second, number = layout.access(node.source, tensors)
+        op, item, second, number = node.access or layout.access(node.source, tensors)
         nodes.append((op, parent, item, second, number, node.keep, node.first_guard))
         absent = any(c[0] == _CHECK["ABSENT"] for c in node.checks)
         for check_op, guard_number, operand in node.checks[:1] if absent else node.checks:
             checks.append((position, check_op, guard_number, operand))
-        for child in node.children.values():
+        for child in node.children:
             lay_out(child, position)
 
-    for root in roots.values():
+    for root in roots:
         lay_out(root, -1)
     return BuiltGuards(_eval_frame.GuardProgram(nodes, checks, relations, registers, tuple(gives)), done, arg_names)
+
+
+class _PatternRows:
+    """What of a pattern is the same for every object that it is laid out for."""
+
+    def __init__(self, pattern: GuardPattern, layout: _Layout, scope: Scope, values: Values) -> None:
+        self.guards = [_without_objects(guard) for _, guard in pattern.checks]
+        checks: list[list[tuple[int, int, Any]]] = [[] for _ in range(len(pattern.steps) + 1)]
+        first = [len(pattern.checks)] * len(checks)
+        for number, (k, guard) in enumerate(pattern.checks):
+            assert isinstance(guard.source, Source)
+            op, operand = _check(guard, evaluate_source(guard.source, scope, values))
+            checks[k].append((op, number, operand))
+            first[k] = min(first[k], number)
+        self.top = checks[0]
+        # (base, source, how to get there, number of the first guard, checks); a tensor's numbers are read the slow way:
+        # nothing says here that it is one
+        self.rows: list[tuple[int, Source, Any, int, list[tuple[int, int, Any]]]] = []
+        for k in range(len(pattern.steps), 0, -1):  # a step fails as the first guard that needs it
+            base = pattern.steps[k - 1][0]
+            first[base] = min(first[base], first[k])
+        for k, (base, source) in enumerate(pattern.steps, 1):
+            number = min(first[k], len(pattern.checks) - 1)
+            self.rows.append((base, source, layout.access(source, {}), number, checks[k]))
+
+    def attach(self, top: _Node, start: int) -> list[_Node]:
+        """Nodes below ``top`` by position; its guards have the numbers from ``start`` on."""
+        known = top.checks
+        for op, number, operand in self.top:
+            if not any(op == a and (operand is b or type(operand) is type(b) and operand == b) for a, _, b in known):
+                known.append((op, start + number, operand))
+        nodes = [top]
+        for base, source, access, first, checks in self.rows:
+            node = _Node(source, start + first, access)
+            node.checks = [(op, start + number, operand) for op, number, operand in checks]
+            nodes[base].children.append(node)
+            nodes.append(node)
+        return nodes
 
 
 class _OneClass:
@@ -251,7 +304,7 @@ class _OneClass:
         return found
 
 
-def _guard_key(guard: Guard) -> Any:
+def guard_key(guard: Guard) -> Any:
     """To find guards said twice; None where values do not compare plainly."""
     value = guard.value
     if (

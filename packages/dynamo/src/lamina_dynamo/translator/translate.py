@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .. import _torch
 from ..bytecode import Instruction, assemble, copy_instructions, decode
 from ..bytecode import versions as v
 from ..codegen import Codegen, drop_temps, straight_line_depth
@@ -426,6 +427,7 @@ class Translation:
             raise BackendCompilerFailed(
                 "backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable")
             )
+        fn = _torch.settled_forward(fn)
         while (inner := getattr(fn, "unboxed", None)) is not None:  # down to what has nothing to add any more
             fn = inner
         region = None

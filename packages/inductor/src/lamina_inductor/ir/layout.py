@@ -29,6 +29,13 @@ class Layout:
     @cached_property
     def span(self) -> Expr:
         """Number of elements from the pointer to behind the last element: what has to be allocated."""
+        if all([e.op == "const" for e in (*self.shape, *self.stride, self.offset)]):  # the usual case: plain numbers
+            end = 1 + self.offset.args[0]
+            for size, stride in zip(self.shape, self.stride, strict=True):
+                if size.args[0] == 0:
+                    return ZERO
+                end += (size.args[0] - 1) * stride.args[0]
+            return to_expr(end)
         last = ONE + self.offset
         for size, stride in zip(self.shape, self.stride, strict=True):
             if size == 0:
