@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -374,15 +375,14 @@ def _symbol_class() -> Any:
     return _symbol_type
 
 
-def release_source(cls: type) -> None:
-    """Drop the generated source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for
-    ever. ``cls``: the class that torch.fx made for the module.
-    """
-    import linecache
+def release_source_with(module: Any) -> None:
+    """Have the generated source of a GraphModule's forward dropped when the module dies."""
+    weakref.finalize(module, _release_source, type(module).forward.__code__.co_filename).atexit = False
 
-    filename = cls.forward.__code__.co_filename  # type: ignore[attr-defined]
-    if not filename.startswith("<"):  # never generated
-        return
+
+def _release_source(filename: str) -> None:
+    """Drop the source that torch.fx keeps of every GraphModule's forward for tracebacks: it would stay for ever."""
+    import linecache
 
     from torch.fx import graph_module
 
@@ -427,13 +427,30 @@ def make_wrapper(cls: Any, shape: Any, stride: Any, **options: Any) -> Any:
     return torch.Tensor._make_wrapper_subclass(cls, shape, strides=stride, **options)
 
 
-def lazy_graph_module(root: Any, graph: Any, class_name: str) -> Any:
-    """A GraphModule whose Python code is made when it is first used (15 us a node); its name is ``class_name``."""
+@functools.cache
+def _captured_module() -> type[torch.fx.GraphModule]:
     try:
         from torch.fx._lazy_graph_module import _LazyGraphModule
     except ImportError:
-        return torch.fx.GraphModule(root, graph, class_name)
-    return _LazyGraphModule(root, graph, class_name)
+        return torch.fx.GraphModule
+
+    class CapturedModule(_LazyGraphModule):
+        """A GraphModule whose Python code is made when it is first used, and forgotten with it."""
+
+        def _real_recompile(self) -> Any:
+            code = super()._real_recompile()
+            release_source_with(self)
+            return code
+
+    return CapturedModule
+
+
+def captured_module(root: Any, graph: Any, class_name: str) -> Any:
+    """The GraphModule of a captured graph. Its Python code costs 15 us a node and is made when it is first used."""
+    module = _captured_module()(root, graph, class_name)
+    if getattr(module, "real_recompile", None) is None:
+        release_source_with(module)
+    return module
 
 
 def settled_forward(fn: Any) -> Any:

@@ -154,8 +154,6 @@ class Compiler:
             return self._fault(code, memory, e, settings)
         seconds = time.perf_counter() - started
         _forget_trackers(result.graphs)
-        for gm in result.graphs:
-            weakref.finalize(gm, _torch.release_source, type(gm)).atexit = False
         for broken in result.breaks:
             bump("continued_breaks" if result.continued else "breaks", broken.kind.id)
             if observe.listeners:

@@ -500,7 +500,7 @@ class OutputGraph:
         if self.module_attributes:
             for name, value in self.module_attributes.items():
                 setattr(root, name, value)
-        return _torch.lazy_graph_module(root, self.graph, "CapturedGraph")
+        return _torch.captured_module(root, self.graph, "CapturedGraph")
 
     def has_effects(self) -> bool:
         return any("impure" in n.meta for n in self.graph.nodes)
