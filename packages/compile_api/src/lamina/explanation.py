@@ -43,6 +43,7 @@ class Explanation:
     externs: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
     cache: list[str] = field(default_factory=list)
+    measured: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -92,7 +93,8 @@ class Explanation:
         for label, entries in (("guards", self.guards), ("recompiles", self.recompiles),
                                ("saved for backward", self.saved), ("fusions", self.fusions),
                                ("called, not generated", self.externs),
-                               ("handed back to eager", self.fallbacks), ("cache", self.cache)):
+                               ("handed back to eager", self.fallbacks), ("cache", self.cache),
+                               ("measured", self.measured)):
             if entries:
                 lines.append(f"\n{label}:")
                 lines += ["    " + entry.replace("\n", "\n    ") for entry in entries]
@@ -187,6 +189,9 @@ def explanation_of(recording: Recording, title: str) -> Explanation:
             e.externs.append(text_of(event.payload))
         elif ARTIFACTS["fallback"].takes(name):
             e.fallbacks.append(f"{event.stage}: {text_of(event.payload)}")
+        elif name == "autotune":
+            if not str(event.payload).startswith("measuring"):  # what is measured now, for the progress line
+                e.measured.append(str(event.payload))
         elif ARTIFACTS["cache"].takes(name):
             e.cache.append(f"{event.name}: {text_of(event.payload)}")
     return e

@@ -9,7 +9,8 @@ from torch import nn
 import lamina_dynamo
 from lamina_dynamo.guards.kinds import Guard
 from lamina_dynamo.guards.pattern import GuardPattern, GuardTable, PatternGuards, expand_guards
-from lamina_dynamo.source import AttrSource, ItemSource, LocalSource, Scope
+from lamina_dynamo.roots import LocalSource
+from lamina_dynamo.source import AttrSource, ItemSource, Scope
 
 
 class Block(nn.Module):

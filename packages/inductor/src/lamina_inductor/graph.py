@@ -28,9 +28,8 @@ from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
 from .lowering.left_to_library import is_left
-from .lowering.matmul import as_linear
+from .lowering.matmul import choose_product
 from .lowering.outputs import ALIASING, is_dense, output_of
-from .lowering.products import as_loops
 from .lowering.region import lower_region
 from .lowering.registry import load_lowerings
 from .lowering.templates import Template, plan_templates
@@ -100,7 +99,8 @@ class GraphLowering:
         self.templates: dict[Node, Template] = {}  # by their last node
         self.waiting: set[Node] = set()  # parts of templates: lowered with the last one
         self.inlines = False  # nothing is stored for cheaper reading: values are traced for one position
-        self.ready: dict[Node, TensorValue] = {}  # values of nodes ahead that an earlier node computed with its own
+        # values of nodes ahead that an earlier node computed with its own (a node: the value of that one)
+        self.ready: dict[Node, TensorValue | Node] = {}
         self.node: Node | None = None
         self._table = load_lowerings()
         self._answers: dict[tuple[str, torch.dtype], str | None] = {}
@@ -495,7 +495,8 @@ class GraphLowering:
 
     def _call(self, node: Node) -> Any:
         if node in self.ready:
-            return self.ready[node]
+            known = self.ready[node]
+            return self.env[known] if isinstance(known, Node) else known
         target = node.target
         if target is operator.getitem:
             source = self.env[node.args[0]]  # type: ignore[index]
@@ -607,10 +608,9 @@ class GraphLowering:
         schema = getattr(overload, "_schema", None)
         if schema is not None and schema.is_mutable:
             raise UnsupportedGraph(f"{target} mutates its arguments", node=node.name)
-        own = as_loops(self, overload, args, kwargs) if is_on("products") else None
+        own, linear, form = choose_product(self, overload, args, kwargs)
         if own is not None:
             return own
-        linear = as_linear(self, overload, args, kwargs) if is_on("linear") else None
         if linear is not None:
             target, args = linear
             kwargs, schema = {}, target._schema
@@ -692,7 +692,7 @@ class GraphLowering:
             ExternNode(
                 len(self.nodes), callee, args, kwargs, tuple(names), reads, writes, effect, tuple(scalars),
                 tuple(binds), (node.name,), not binds and can_write_into(callee, val),
-                reason=dict(self.reasons[-1:]).get(node.name, "extern"),
+                reason=dict(self.reasons[-1:]).get(node.name, "extern"), form=form,
             )
         )  # fmt: skip
         return out

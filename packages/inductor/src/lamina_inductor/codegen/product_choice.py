@@ -9,10 +9,7 @@ these operations (`triton_autotune`).
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import pathlib
-import tempfile
 import time
 from typing import Any, NamedTuple
 
@@ -24,6 +21,7 @@ from lamina_primtorch.value import Value
 from ..errors import TargetError
 from ..ir.program import GraphProgram
 from ..observe import report
+from .measured import read_answer, write_answer
 from .triton_kernel import TritonKernel, generate
 
 BUDGET = 60.0  # seconds of measuring products in one process
@@ -74,29 +72,17 @@ def is_own_faster(problem: Problem, config: Any) -> bool:
         start = time.monotonic()
         found = measure(problem, folder)
         _spent += time.monotonic() - start
-        write(path, found)
+        write_answer(path, list(found))
     return found.own < found.library
 
 
 def read(path: pathlib.Path) -> Seconds | None:
     """An earlier answer."""
     try:
-        own, library = json.loads(path.read_text())
+        own, library = read_answer(path)
         return Seconds(float(own), float(library))
-    except (OSError, ValueError, TypeError):
+    except (ValueError, TypeError):
         return None
-
-
-def write(path: pathlib.Path, seconds: Seconds) -> None:
-    """Keep an answer; a cache that cannot be written only costs time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(fd, "w") as f:
-            json.dump(list(seconds), f)
-        os.replace(part, path)
-    except OSError:
-        pass
 
 
 def bare_product(problem: Problem) -> tuple[GraphProgram, dict[str, TritonKernel]]:

@@ -13,6 +13,9 @@ from ..ir.program import BufferRef, ExternCall
 MOST_WORK = 1 << 16
 """Largest m*n*k; above it the library's blocking and threads win."""
 
+MOST_MEASURED = 1 << 21
+"""The same where the product was measured."""
+
 _MOST_PACKED = 1 << 13  # elements of the second matrix, which is copied to the stack
 
 _OPERANDS = {"aten::mm": (None, 0, 1), "aten::addmm": (0, 1, 2)}
@@ -22,12 +25,19 @@ def _fixed(layout: Layout) -> bool:
     return all(e.is_const for e in (*layout.shape, *layout.stride, layout.offset))
 
 
+def is_small_enough(m: int, n: int, k: int, lanes: int, most: int = MOST_WORK) -> bool:
+    """Whether a product of that size can be written into the wrapper."""
+    return 0 < m * n * k <= most and k * (n + lanes) <= _MOST_PACKED
+
+
 def write_small_gemm(call: ExternCall, layouts: dict[str, Layout], pointer: Any, lanes: int) -> str | None:
     """The statement that computes `call`, or None when it is no small float32 product with fixed sizes.
 
     `layouts`: of all buffers by name; `pointer(name)`: C text of a buffer's data pointer.
     """
     if not isinstance(call.target, torch._ops.OpOverload) or not call.out or lanes < 4 or call.outputs[0] is None:
+        return None
+    if call.form == "library":
         return None
     schema = call.target._schema
     places = _OPERANDS.get(schema.name)
@@ -44,7 +54,8 @@ def write_small_gemm(call: ExternCall, layouts: dict[str, Layout], pointer: Any,
         return None
     start, a, b, out = found
     (m, k), n = (int(e) for e in a.shape), int(b.shape[1])
-    if 0 in (m, n, k) or m * n * k > MOST_WORK or k * (n + lanes) > _MOST_PACKED or int(out.stride[1]) != 1:
+    most = MOST_MEASURED if call.form == "inline" else MOST_WORK
+    if not is_small_enough(m, n, k, lanes, most) or int(out.stride[1]) != 1:
         return None
     names = [None if o is None else o.name for o in operands]
     if names[3] in names[:3]:

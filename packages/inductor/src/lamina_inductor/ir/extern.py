@@ -26,3 +26,5 @@ class ExternNode:
     origins: tuple[str, ...] = ()
     out: bool = False
     reason: str = ""
+    form: str = ""
+    """How a product is to be computed: "library", "inline", or as the rules say."""

@@ -136,7 +136,8 @@ class KernelCall:
 @dataclass(frozen=True, eq=False)
 class ExternCall:
     """Call an op that is not lowered; see the module's docstring. `origin` is the graph node's name,
-    `effect` True where the order of calls counts (random numbers, errors)."""
+    `effect` True where the order of calls counts (random numbers, errors), `form` how a product is computed where that
+    was measured ("library", "inline")."""
 
     target: Callable[..., Any]
     args: tuple
@@ -146,6 +147,7 @@ class ExternCall:
     scalars: tuple[tuple[int, str], ...] = ()
     origin: str = ""
     effect: bool = False
+    form: str = ""
 
 
 Step = Alloc | Reuse | View | Free | BindSize | KernelCall | ExternCall

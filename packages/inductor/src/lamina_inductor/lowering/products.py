@@ -23,6 +23,7 @@ MOST_WORK = {torch.float32: 1 << 22, torch.bfloat16: 1 << 25, torch.float16: 1 <
 """Largest m*n*k (of all batches together) by dtype; above it a library's kernel is the faster one."""
 
 _LONGEST_SUM = 4096
+_MOST_WIDENING = 4  # operations on an element of a weight that a loop kernel widens as it reads
 _OPERANDS = {"aten::mm": (None, 0, 1), "aten::addmm": (0, 1, 2), "aten::bmm": (None, 0, 1), "aten::baddbmm": (0, 1, 2)}
 
 
@@ -61,8 +62,9 @@ def _is_measured_faster(g: Any, a: TensorValue, b: TensorValue) -> bool:
     return is_own_faster(Problem(a.dtype, lead[0] if lead else 0, m, n, k, a_stride, b_stride, a.device), g.config)
 
 
-def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> TensorValue | None:
-    """A call of mm, addmm, bmm or baddbmm as a loop node; None where it stays a call of the library."""
+def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any], form: str = "") -> TensorValue | None:
+    """A call of mm, addmm, bmm or baddbmm as a loop node; None where it stays a call of the library. `form`: what was
+    found by measuring on a CPU."""
     schema = getattr(overload, "_schema", None)
     places = _OPERANDS.get(schema.name) if schema is not None and not schema.overload_name else None
     if places is None or len(args) <= places[2] or not all(type(v) in (int, float) for v in kwargs.values()):
@@ -77,12 +79,13 @@ def as_loops(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> Tens
         return None
     (m, k), n = (int(e) for e in a.shape[-2:]), int(b.shape[-1])
     batch = int(a.shape[0]) if len(a.shape) == 3 else 1
-    if g.can_lower("product", a.dtype) is not None:
-        return None
-    if not (_all.get() or is_small(batch, m, n, k, a.dtype) or _is_measured_faster(g, a, b)):
-        return None
+    if form != "loops":
+        if g.can_lower("product", a.dtype) is not None:
+            return None
+        if not (_all.get() or is_small(batch, m, n, k, a.dtype) or _is_measured_faster(g, a, b)):
+            return None
     for x in (a, b):
-        if not _is_cast(x):
+        if not _is_cast(x) and not (x is b and form == "loops" and not x.is_stored and x.weight()[0] <= _MOST_WIDENING):
             g.store_as_eager(x)
     partial = type(meta)(torch.float32, meta.device, meta.shape, contiguous_strides(meta.shape))
     total = product_node(g, a, b, meta if start is None else partial)

@@ -68,7 +68,7 @@ def schedule(lowered: GraphLowering, name: str) -> Schedule:
                 continue
             call = ExternCall(
                 e.target, e.args, e.kwargs, e.outputs, e.out, e.scalars, e.origins[0] if e.origins else "",
-                e.effect,
+                e.effect, e.form,
             )
             calls.append((call, list(e.reads), list(e.writes)))
             for s, x, d in e.binds:
