@@ -84,3 +84,95 @@ def test_a_planted_fault_is_found(fault, tmp_path):
     again = f"{plant}\nimport runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
     faulty = run(tmp_path / "faulty", "-c", again)
     assert faulty.returncode != 0 and "CheckError" in faulty.stderr, faulty.stdout + faulty.stderr
+
+
+# Faults that end or hold up the process, planted in every process by sitecustomize: those of minify's tries, too.
+FATAL = {
+    "hang in the compiler": ("inductor", "tanh", "no result in", """
+import time
+import lamina_primtorch as prims
+real = prims.decompose
+def decompose(gm, *rest):
+    while any(str(n.target) == "aten.tanh.default" for n in gm.graph.nodes):
+        time.sleep(0.01)
+    return real(gm, *rest)
+prims.decompose = decompose
+"""),
+    "crash in generated code": ("inductor", "tanh", "signal 11", """
+from lamina_inductor.codegen import cpp_ops
+tanh = cpp_ops.TEXT["tanh"]
+cpp_ops.TEXT["tanh"] = lambda *a: "({ *(volatile int*)8 = 1; " + tanh(*a) + "; })"
+"""),
+    "hang in capture": ("capture", "program", "capture itself hangs", """
+import time
+import lamina_dynamo.translator.base as base
+init = base.Translator.__init__
+def slow(self, *rest, **more):
+    init(self, *rest, **more)
+    while "tanh" in self.f_code.co_names:
+        time.sleep(0.01)
+base.Translator.__init__ = slow
+"""),
+}
+FATAL_PROGRAM = """
+import sys, torch, lamina, lamina.minifier
+lamina.minifier.QUICK = 3.0
+def program(x):
+    return torch.tanh(x + 1) * 2
+try:
+    found = lamina.minify(program, path=sys.argv[1], isolate=True, timeout=10)(torch.randn(5, 8))
+    print(found.operations, found.failure)
+except lamina.errors.LaminaError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("fault", FATAL)
+def test_a_fault_that_ends_or_holds_up_the_process_is_cut_down(fault, tmp_path):
+    rung, operator, words, plant = FATAL[fault]
+    guarded = "import os\nif os.environ.get('PLANTED'):\n" + "\n".join(f"    {line}" for line in plant.splitlines())
+    (tmp_path / "sitecustomize.py").write_text(guarded)
+    source, script = tmp_path / "program.py", tmp_path / "small.py"
+    source.write_text(FATAL_PROGRAM)
+    env = {**os.environ, "LAMINA_CACHE_DIR": str(tmp_path / "cache"), "PLANTED": "1",
+           "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, str(source), str(script)], capture_output=True, text=True, timeout=500,
+                          env=env)
+    assert done.returncode == 0 and words in done.stdout, done.stdout + done.stderr[-3000:]
+    if rung == "capture":
+        assert operator in done.stdout and "your code" in done.stdout, done.stdout
+        return
+    assert done.stdout.startswith("1 "), done.stdout
+    text = script.read_text()
+    assert operator in text and "+ 1" not in text and "* 2" not in text
+    sound = run(tmp_path / "sound", str(script))
+    assert sound.returncode == 0, sound.stderr[-3000:]
+
+
+def test_minify_keeps_data_only_when_asked(tmp_path):
+    plant = """
+import lamina.pipeline as pipeline
+real = pipeline.Rung.__call__
+def faulty(self, gm, inputs):
+    run = real(self, gm, inputs)
+    return lambda *a: tuple(o + 1 if float(a[0].max()) == 777.0 else o for o in run(*a))
+pipeline.Rung.__call__ = faulty
+"""
+    program = plant + """
+import sys, torch, lamina
+def program(x):
+    return torch.sin(x)
+x = torch.zeros(3, 4).t()
+x[1, 2] = 777.0
+assert lamina.minify(program, backend="aot_eager")(x) is None
+found = lamina.minify(program, backend="aot_eager", path=sys.argv[1], data=True)(x)
+print(found.failure)
+"""
+    source, script = tmp_path / "program.py", tmp_path / "small.py"
+    source.write_text(program)
+    done = run(tmp_path, str(source), str(script))
+    assert done.returncode == 0 and "off by" in done.stdout, done.stdout + done.stderr[-3000:]
+    space: dict = {"__name__": "script"}
+    exec(compile(script.read_text(), "small.py", "exec"), space)
+    [x] = space["inputs"]()
+    assert x.shape == (4, 3) and x.stride() == (1, 4) and float(x[1, 2]) == 777.0

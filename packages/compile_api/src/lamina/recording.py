@@ -35,6 +35,7 @@ class Recording:
     result: Any = None
     gradients: list[Any] = field(default_factory=list)
     error: BaseException | None = None
+    compiled: Callable[..., Any] | None = None
 
 
 def plain(model: Any) -> Any:
@@ -96,7 +97,7 @@ def record(
     fresh = CompileOptions(settings.mode, settings.dynamic, settings.fullgraph, observed, dict(settings.options))
     with events.listening(recording.events.append):
         try:
-            compiled = captured(model, fresh)
+            compiled = recording.compiled = captured(model, fresh)
             for _ in range(calls):
                 recording.result = compiled(*args, **kwargs)
             if backward:
