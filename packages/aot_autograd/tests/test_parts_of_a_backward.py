@@ -99,3 +99,46 @@ def test_a_gradient_that_eager_cannot_take_runs_in_eager():
     torch.testing.assert_close(out, fn(x, src))
     out[0].sum().backward()
     torch.testing.assert_close(x.grad, torch.full((3, 3), 2.0))
+
+
+def written_part(a, b):
+    a.mul_(2)
+    return a * b, b.sin()
+
+
+def written_both(a, b):
+    b.add_(a.sum())
+    a.copy_(b * 3)
+    return (a.exp(),)
+
+
+PARTS = {
+    "rows": lambda base: (base[0], base[1]),
+    "base and row": lambda base: (base, base[0]),
+    "row and base": lambda base: (base[1], base),
+    "overlapping": lambda base: (base.view(-1)[:5], base.view(-1)[3:]),
+    "same": lambda base: (base.view(-1), base.view(-1)),
+    "detached": lambda base: (base[0], base[1].detach()),
+}
+
+
+@pytest.mark.parametrize("fn", [written_part, written_both])
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_of_one_memory_one_of_them_written(fn, kind):
+    results = []
+    for compile_it in (False, True):
+        root = leaf(2, 4)
+        base = root * 1
+        a, b = PARTS[kind](base)
+        call = compiled(fn, a, b) if compile_it else fn
+        try:
+            out = call(a, b)
+            (sum(o.sum() for o in out) + (base * base).sum()).backward()
+        except RuntimeError as error:
+            results.append(type(error))
+            continue
+        results.append([*out, root.grad, base, torch.tensor([a._version, b._version, base._version])])
+    if isinstance(results[0], type):
+        assert results[1] is results[0]
+    else:
+        torch.testing.assert_close(results[1], results[0])

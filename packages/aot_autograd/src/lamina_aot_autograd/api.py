@@ -22,6 +22,7 @@ from .schemas import JointGraph
 from .trace.region_calls import RegionTracer
 from .wrappers.boxing import run_eagerly
 from .wrappers.dedup import AliasGroup, find_groups, overlaps_itself, shared_storages
+from .wrappers.mutation import counting_first
 
 __all__ = ["aot_compile", "partition", "trace_joint"]
 
@@ -322,4 +323,12 @@ class _Entries:
             except Exception as error:
                 entry = eager_call(self.gm, error)
             self.entries[key] = entry
-        return entry
+        return entry if groups else self._counting_first(entry, args)
+
+    def _counting_first(self, entry: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+        """The entry for inputs that overlap nowhere; some of them are parts of one memory."""
+        joint = getattr(entry, "joint", None)
+        if joint is None or not joint.metadata.needs_autograd:
+            return entry
+        infos = joint.metadata.inputs
+        return counting_first(entry, [(i, infos[i].version_bumps) for i in sorted(self.mutated)])

@@ -13,6 +13,7 @@ from .errors import AotError, DataDependentError, TraceError, UnsupportedError
 from .floats import NEEDS_NUMBER
 from .regions import Region
 from .trace.attention import scaled_dot_product_attention
+from .trace.products import prod
 from .trace.tensor import TraceTensor
 
 KEEPS_INPUTS = "keeps_inputs"
@@ -169,6 +170,9 @@ class Interpreter:
                 return self._region(target, args, meta)
             return target(*args, **kwargs)  # type: ignore[operator]
         if op == "call_method":
+            handler = _METHODS.get(target)  # type: ignore[arg-type]
+            if handler is not None:
+                return handler(self, args, kwargs)
             return getattr(args[0], target)(*args[1:], **kwargs)  # type: ignore[arg-type]
         value = _fetch(gm, target)  # type: ignore[arg-type]
         if op == "call_module":
@@ -276,5 +280,8 @@ _FUNCTIONS: dict[Any, Callable] = {
     torch.nn.functional.one_hot: _one_hot,
     torch.kron: _kron,
     torch.linalg.matrix_rank: _matrix_rank,
+    torch.prod: prod,
+    torch.Tensor.prod: prod,
     torch.nn.functional.scaled_dot_product_attention: scaled_dot_product_attention,
 }
+_METHODS: dict[str, Callable] = {"prod": prod}

@@ -44,6 +44,7 @@ from .partition import Partition, note_saved_strides
 from .partition.extract import is_grad_mode_read, is_random
 from .regions import needed_for, reached_results
 from .schemas import GraphMetadata, JointGraph
+from .trace.sizes import size_hint
 from .wrappers import mutation
 from .wrappers.accumulate import GradientSinks
 from .wrappers.alias import compile_recipe, describe
@@ -473,10 +474,6 @@ def _is_symbolic(value: torch.Tensor) -> bool:
     return any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
 
 
-def _size_hint(n: Any) -> int:
-    return n.node.hint if isinstance(n, torch.SymInt) else n
-
-
 def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
     """(zeros, expected strides, restride) for one tangent, which the graph takes in a dense layout.
 
@@ -499,7 +496,7 @@ def _tangent_fixers(meta_val: Any) -> tuple[Callable, Any, Callable]:
 
         return zeros, stride, restride
 
-    inner_to_outer = sorted(range(len(shape)), key=lambda d: (_size_hint(stride[d]), _size_hint(shape[d]), -d))
+    inner_to_outer = sorted(range(len(shape)), key=lambda d: (size_hint(stride[d]), size_hint(shape[d]), -d))
 
     def layout(sizes: Sequence[int]) -> tuple[int, ...]:
         out, step = [0] * len(sizes), 1

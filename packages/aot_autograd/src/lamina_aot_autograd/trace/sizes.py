@@ -14,6 +14,11 @@ from ..errors import UnsupportedError
 aten = torch.ops.aten
 
 
+def size_hint(n: Any) -> int:
+    """A size as it is in the example that is traced, without a guard on it."""
+    return n.node.hint if isinstance(n, torch.SymInt) else n
+
+
 def outside_size() -> int:
     """Stands in the graph of a region for a size that only the graph around it knows."""
     raise RuntimeError("a region of a graph does not run alone")

@@ -14,6 +14,7 @@ import torch
 from .._torch import current_autograd_node, increment_version
 from ..errors import DataDependentError, UnsupportedError
 from .overlap import refuse_overlap
+from .sizes import size_hint
 from .tensor import TraceTensor, make_value
 
 aten = torch.ops.aten
@@ -256,15 +257,17 @@ def _bernoulli_in_memory_order(tracer: Any, func: Any, args: tuple, kwargs: dict
     target = args[0]
     if type(target) is not TraceTensor or kwargs.get("generator") is not None:
         return NotImplemented
-    if any(type(n) is not int for n in (*target.shape, *target.stride())) or target.is_contiguous():
+    if target.is_contiguous():
         return NotImplemented
     from ..functionalize import preserved_strides
 
-    strides = preserved_strides(target)
-    order = sorted(range(len(strides)), key=lambda d: -strides[d] if target.shape[d] != 1 else -math.inf)
+    strides = [size_hint(n) for n in preserved_strides(target)]
+    sizes = [size_hint(n) for n in target.shape]
+    order = sorted(range(len(strides)), key=lambda d: -strides[d] if sizes[d] != 1 else -math.inf)
     back = [order.index(d) for d in range(len(order))]
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)  # the default is left out
     with tracer:
-        drawn = aten.permute.default(aten.bernoulli.p(aten.permute.default(target, order), *args[1:], **kwargs), back)
+        drawn = aten.permute.default(aten.bernoulli.p(aten.permute.default(target, order), p), back)
     meta = (tuple(target.shape), drawn.stride(), target.dtype, target.device)
     tracer.store(target, tracer.read(drawn), meta)
     return target

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 
 from .._torch import set_version_counter
@@ -32,6 +35,32 @@ def write_back_many(tensors: list[torch.Tensor], values: list[torch.Tensor], bum
         versions = tuple(t._version + b for t, b in zip(tensors, bumps, strict=True))
         torch._foreach_copy_(tensors, values)
         set_version_counter(tuple(tensors), versions)
+
+
+def counting_first(call: Callable[..., Any], bumps: Sequence[tuple[int, int]]) -> Callable[..., Any]:
+    """`call`, its writes to inputs counted before it runs and not after. `bumps`: (input, number of writes).
+
+    For inputs that are separate parts of one memory: a write to one raises the version of all, and what the call saves
+    of the others is of the version after it, as in eager.
+    """
+
+    def run(*args: Any) -> Any:
+        written = [args[i] for i, _ in bumps]
+        if any(t.is_inference() for t in written):
+            return call(*args)
+        before = tuple(t._version for t in written)
+        for tensor, (_, count) in zip(written, bumps, strict=True):
+            set_version_counter((tensor,), (tensor._version + count,))
+        after = tuple(t._version for t in written)
+        try:
+            return call(*args)
+        except BaseException:
+            after = before
+            raise
+        finally:
+            set_version_counter(tuple(written), after)
+
+    return run
 
 
 def count_writes(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ from .. import strides
 from ..operands import broadcast, full, kept, reshape, spread, to
 from ..promotion import compute_type
 from ._table import decomp
+from .reductions import running_mean_of
 
 
 def _check(x: Any) -> Any:
@@ -48,7 +49,7 @@ def native_layer_norm(x: Any, normalized: Any, weight: Any, bias: Any, eps: floa
     if x.device.type != "cpu":
         stat = wide
     ones = kept(shape, dims)
-    return to(out, x.dtype), reshape(to(mean, stat), ones), reshape(to(rstd, stat), ones)
+    return to(out, x.dtype), reshape(to(running_mean_of(var, mean), stat), ones), reshape(to(rstd, stat), ones)
 
 
 @decomp("native_layer_norm_backward.default")
@@ -110,7 +111,7 @@ def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, g
     if bias is not None:
         out = p.add(out, p.broadcast_in_dim(to(bias, wide), shape, (1,)))
     stat = x.dtype if weight is None or weight.dtype is x.dtype else weight.dtype
-    return to(out, x.dtype), to(mean, stat), to(rstd, stat)
+    return to(out, x.dtype), to(running_mean_of(var, mean), stat), to(rstd, stat)
 
 
 @decomp("native_group_norm_backward.default")

@@ -200,6 +200,12 @@ def variance(x: Any, dims: tuple, correction: Any) -> tuple:
     return p.var_mean(to(x, compute_type(x.dtype)), dims, correction)
 
 
+def running_mean_of(var: Any, mean: Any) -> Any:
+    """The mean as eager's kernels keep it beside the variance, element by element: NaN once it was infinite and another
+    element came."""
+    return p.where(p.ne(var, var), float("nan"), mean)
+
+
 @decomp("var.correction")
 def var(x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     dims = _dims(x, dim)
@@ -216,6 +222,7 @@ def std(x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool = Fal
 def var_mean(x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     dims = _dims(x, dim)
     v, m = variance(x, dims, correction)
+    m = running_mean_of(v, m)
     return _shaped(to(v, x.dtype), x, dims, keepdim), _shaped(to(m, x.dtype), x, dims, keepdim)
 
 
@@ -223,6 +230,7 @@ def var_mean(x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool 
 def std_mean(x: Any, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     dims = _dims(x, dim)
     v, m = variance(x, dims, correction)
+    m = running_mean_of(v, m)
     return _shaped(to(p.sqrt(v), x.dtype), x, dims, keepdim), _shaped(to(m, x.dtype), x, dims, keepdim)
 
 
