@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+import lamina_aot_autograd as aot
 from lamina_aot_autograd import config
 
 
@@ -286,3 +287,18 @@ def test_sizes_that_only_the_run_knows_are_not_traced():
         meta_results(torch.ops.aten.index.Tensor, (x, [x > 0]), {})
     picked = meta_results(torch.ops.aten.index.Tensor, (x, [torch.zeros(2, dtype=torch.long)]), {})
     assert tuple(picked.shape) == (2,)
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5])
+def test_dropout_draws_in_the_order_of_memory(h, p):
+    def fn(x):
+        return F.dropout(x.t(), p), F.dropout(x.view(x.shape[0], 2, -1).transpose(1, 2), p)
+
+    gm = make_dynamic(h.trace(fn), [leaf(4, 6)], {0: (0, 1)})
+    call = aot.aot_compile(gm, [leaf(4, 6)])
+    for shape in ((4, 6), (5, 8), (3, 2)):
+        x = leaf(*shape)
+        torch.manual_seed(1)
+        want = fn(x)
+        torch.manual_seed(1)
+        torch.testing.assert_close(call(x), want)
