@@ -203,7 +203,8 @@ def variance(x: Any, dims: tuple, correction: Any) -> tuple:
 def running_mean_of(var: Any, mean: Any) -> Any:
     """The mean as eager's kernels keep it beside the variance, element by element: NaN once it was infinite and another
     element came."""
-    return p.where(p.ne(var, var), float("nan"), mean)
+    gone = p.bitwise_and(p.ne(var, var), p.eq(p.abs(mean), float("inf")))
+    return p.where(gone, float("nan"), mean)
 
 
 @decomp("var.correction")
