@@ -553,5 +553,6 @@ def _identifier(name: str) -> str:
     found = _identifiers.get(name)
     if found is None:
         text = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "input"
-        found = _identifiers[name] = "in_" + text if text[0].isdigit() else text
+        # torch.fx takes a first input of the name `self` for the module
+        found = _identifiers[name] = "in_" + text if text[0].isdigit() or text == "self" else text
     return found

@@ -129,6 +129,13 @@ def reason_to_skip(fn: Any) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
+def original_of_advice(fn: Any) -> Any:
+    """The function of torch's optimizers behind a wrapper that keeps another compiler out (it puts them there when it
+    is first used in the process), or None."""
+    original = getattr(getattr(fn, "fn", None), "_torchdynamo_orig_callable", None)
+    return original if (getattr(original, "__module__", None) or "").startswith("torch.optim.") else None
+
+
 def is_advice_to_others(fn: Any, caller: str | None) -> bool:
     """Does torch's own code (the module ``caller``) ask another compiler to break its graph? Its optimizers do, so that
     their step has a graph without gradients; here grad mode divides a graph."""

@@ -380,3 +380,37 @@ def test_a_hook_added_later():
     net[2].bias.register_hook(lambda g: seen.append(1))
     net[0].bias.register_post_accumulate_grad_hook(lambda p: seen.append(2))
     assert step(x) == 2
+
+
+def test_a_tensor_that_is_called_self():
+    """torch.fx takes a first input of that name for the module."""
+
+    @lamina_dynamo.optimize("eager", fullgraph=True)
+    def double(self):
+        return self * 2
+
+    assert torch.equal(double(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_optimizers_beside_another_compiler():
+    """It wraps methods of torch's optimizers to keep itself out."""
+
+    class Guarded(torch.optim.SGD):
+        pass
+
+    original = torch.optim.SGD._init_group
+
+    namespace = {"__name__": "torch._dynamo.eval_frame", "original": original}
+    exec("def kept_out(*args, **kwargs): return original(*args, **kwargs)", namespace)
+    namespace["kept_out"]._torchdynamo_orig_callable = original
+    Guarded._init_group = namespace["kept_out"]
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = Guarded([weight], lr=0.5)
+
+    @lamina_dynamo.optimize("eager", fullgraph=True)
+    def step():
+        weight.sum().backward()
+        optimizer.step()
+        return weight
+
+    assert torch.equal(step().detach(), torch.full((3,), 0.5))

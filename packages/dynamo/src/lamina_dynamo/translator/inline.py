@@ -51,6 +51,9 @@ def inline_call(
     if reason is not None:
         if trace_policy.is_advice_to_others(fn, tx.f_globals.get("__name__")):
             return tx.const(None)  # type: ignore[no-any-return]
+        original = trace_policy.original_of_advice(fn)
+        if original is not None:
+            return tx.inline(tx.wrap(original, None), args, kwargs)  # type: ignore[no-any-return]
         raise GraphBreak(*reason[:1], **reason[1])
     child = make_child(tx, fn, args, kwargs)
     if child.is_generator:
