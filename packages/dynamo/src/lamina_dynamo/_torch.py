@@ -488,3 +488,16 @@ def append_node(graph: Any, name: str, op: str, target: Any, args: Any, kwargs: 
 
 #: Sorts lists of tensors by device and dtype, for optimizers and clipping of gradients.
 group_tensors: Any = getattr(torch._C, "_group_tensors_by_device_and_dtype", None)
+
+
+def open_modes() -> tuple[int, int]:
+    """How many dispatch modes and function modes are active: what ``leave_modes`` goes back to."""
+    return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+
+
+def leave_modes(before: tuple[int, int]) -> None:
+    """Takes the modes off that were put on since and stayed."""
+    while torch._C._len_torch_dispatch_stack() > before[0]:
+        torch._C._pop_torch_dispatch_stack(None)
+    while torch._C._len_torch_function_stack() > before[1]:
+        torch._C._pop_torch_function_stack()

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import _eval_frame, _torch, cache, config, observe, trace_policy
+from . import _eval_frame, _torch, cache, config, interruption, observe, trace_policy
 from .backends import name_of
 from .counters import bump
 from .dynamic import FrameState
@@ -147,6 +147,7 @@ class Compiler:
             bump("skips", "the stack is nearly full")
             return None
         except Exception as e:
+            interruption.pass_on(e)
             if isinstance(e, RuntimeError) and "is a view and its base or another view of its base" in str(e):
                 # The program wrote to the base of one of several views, and eager refuses whoever asks for its history.
                 bump("skips", "a view from a list of views, whose base was written to")
@@ -196,6 +197,7 @@ class Compiler:
             info = EntryInfo(code, built, [b.message for b in result.breaks], len(result.graphs), seconds)
             entry = _eval_frame.Entry(self, code, new_code, built.program, info, closed)
         except Exception as e:
+            interruption.pass_on(e)
             return self._fault(code, memory, e, settings)
         if result.globals:
             scope.f_globals.update(result.globals)

@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from . import _torch as private
+from . import interruption
 from .bytecode import Instruction
 from .bytecode import versions as v
 from .bytecode.instruction import ExceptionRange
@@ -59,6 +60,7 @@ def take_over(region: Region, error: BaseException, *cells: Any) -> Any:
     ``error`` where the program cannot go back."""
     if not isinstance(error, Exception) or getattr(error, _WRITTEN, False) or _is_ours(error) or _is_a_signal(error):
         raise error
+    interruption.pass_on(error)
     from .counters import bump
 
     _disabled(bump)("graph_errors", type(error).__name__)  # it calls Python code of collections, under its lock

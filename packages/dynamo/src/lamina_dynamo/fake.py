@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _torch as private
+from . import interruption
 
 
 class DataDependent(Exception):
@@ -556,7 +557,9 @@ def _by_rule_on_symbols(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, A
         return None
     try:
         found = _from_rule(info.rule(args, kwargs), func, args)
-    except Exception:  # also what a rule refuses: torch's fake tensors have the last word, and the words of eager
+    except Exception as e:  # also what a rule refuses: torch's fake tensors have the last word, and the words of eager
+        if not isinstance(e, NotImplementedError):
+            interruption.pass_on(e)
         return None
     for meta in found if type(found) is list else (found,):
         if type(meta) is tuple and not trusted and not _are_at_least(1, meta[0]):

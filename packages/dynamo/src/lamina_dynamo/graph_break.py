@@ -69,6 +69,7 @@ _kind("coroutine", "Coroutines and async generators are left to eager.", _REWRIT
 _kind("exception_escapes", "An exception leaves the frame.", "Handle the exception inside the region.")
 _kind("recursion", "Inlining got too deep.", "Make the recursion shallower, or call it outside the region.")
 _kind("side_effect", "This change to outside state cannot be delayed to the end of the graph.", _REWRITE)
+_kind("long_loop", "A loop runs for too many instructions to be followed.", "Run the loop outside the region.")
 _kind("reconstruct", "A value that is live at a break cannot be rebuilt from bytecode.", _REWRITE)
 _kind("context_manager", "This context manager cannot be followed.", _REWRITE)
 _kind("import", "An import with effects inside the region.", "Import at the top of the module.")

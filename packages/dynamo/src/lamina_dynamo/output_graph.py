@@ -11,7 +11,8 @@ import torch.fx
 
 from . import _torch
 from . import fake as fakes
-from .graph_break import GraphBreak
+from . import interruption
+from .graph_break import GraphBreak, leave_whole
 from .guards import Guard
 from .roots import ConstantSource, ModuleSource
 from .source import AttrSource, SelfDictSource
@@ -65,7 +66,9 @@ class OutputGraph:
         self.current_tx: Any = None
         self.root_tx: Any = None
         self.inline_limit = getattr(config, "inline_depth", 256)
-        self.instruction_limit = getattr(config, "max_instructions", 2_000_000)
+        self.instruction_limit = config.max_instructions
+        #: instructions after which a loop asks whether to go on: first whether there is an operator at all
+        self.patience = self.instruction_limit // 20
         self.module_stack: dict[str, Any] = {}
         self._module_stack_copy: dict[str, Any] | None = None
         self.side_effects = SideEffects(self)
@@ -325,6 +328,7 @@ class OutputGraph:
         except GraphBreak:
             raise
         except Exception as e:
+            interruption.pass_on(e)
             if type(e).__name__ == "GuardOnDataDependentSymNode":
                 if not self.symbols.env.supposes_large:
                     with self.symbols.suppose_large():
@@ -338,6 +342,14 @@ class OutputGraph:
             # `x[mask] + ones(2)` would be compiled for two rows
             raise GraphBreak("data_dependent_shape", op=_name(target))
         return result, effects.impure or _is_in_place(op, target)
+
+    def lose_patience(self) -> None:
+        """A loop runs on and on: following it pays where operators are met, and only up to a limit."""
+        if all(node.op == "placeholder" for node in self.root_graph.nodes):
+            leave_whole("long_loop", instructions=self.count)
+        self.patience = self.instruction_limit
+        if self.count > self.instruction_limit:
+            raise GraphBreak("long_loop", instructions=self.count)
 
     def captures(self, scalar: bool) -> bool:
         """Do values (``scalar``) or sizes that only the run knows become symbols?"""

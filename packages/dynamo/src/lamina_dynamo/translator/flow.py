@@ -25,8 +25,8 @@ class Flow:
     JUMP_BACKWARD_NO_INTERRUPT = JUMP_ABSOLUTE = JUMP_FORWARD
 
     def JUMP_BACKWARD(self, inst: Instruction) -> Any:
-        if self.output.count > self.output.instruction_limit:
-            raise GraphBreak("recursion", instructions=self.output.count)
+        if self.output.count > self.output.patience:
+            self.output.lose_patience()
         self.ip = inst.target.index
 
     def POP_JUMP_IF_FALSE(self, inst: Instruction) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .. import _torch
+from .. import _torch, interruption
 from ..bytecode import Instruction, assemble, copy_instructions, decode
 from ..bytecode import versions as v
 from ..codegen import Codegen, drop_temps, straight_line_depth
@@ -422,6 +422,8 @@ class Translation:
         except Exception as e:
             from ..backends import name_of
 
+            interruption.pass_on(e)
+
             raise BackendCompilerFailed(name_of(self.backend), e) from e
         if not callable(fn):
             raise BackendCompilerFailed(
@@ -505,6 +507,7 @@ class torch_state_kept:
         from ..variables.context import outputs_under_translation
 
         self.grad = torch.is_grad_enabled()
+        self.modes = _torch.open_modes()
         self.outputs = outputs_under_translation
         outputs_under_translation.append(None)
         return self
@@ -514,6 +517,7 @@ class torch_state_kept:
 
         restore_state()
         torch._C._set_grad_enabled(self.grad)
+        _torch.leave_modes(self.modes)  # an exception out of a signal handler may have come between
 
     def __exit__(self, *exc: Any) -> None:
         self.outputs.pop()

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .. import interruption
 from .base import ObservedException, VariableTracker
 
 #: Types whose values may be baked into the translation (after a CONSTANT guard when they come from outside).
@@ -199,6 +200,7 @@ def raise_real(tx: Any, error: BaseException) -> Any:
     """Raises, in the traced program, an exception equal to the real one that a folded call raised."""
     from .exception import exception_from_real
 
+    interruption.pass_on(error)
     raise ObservedException(exception_from_real(tx, error)) from None
 
 

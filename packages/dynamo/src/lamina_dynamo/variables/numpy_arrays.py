@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from .. import interruption
 from ..graph_break import GraphBreak
 from ..numpy_calls import array_of, number_of, numpy_call, tensor_of
 from ..source import PythonSource
@@ -197,6 +198,7 @@ def call_numpy(
             slack = 0.0 if name in _CREATE else 1e-2
             equal = numpy.allclose(again.numpy(), expected, rtol=slack, atol=slack * 1e-3, equal_nan=True)
     except Exception as e:  # eager raises it, or there is no kernel
+        interruption.pass_on(e)
         raise GraphBreak("unknown_call", type=f"numpy.{name}", error=type(e).__name__) from None
     if not equal:
         raise GraphBreak("unknown_call", type=f"numpy.{name}", reason="the graph would give other values")
