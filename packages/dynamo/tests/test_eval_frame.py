@@ -269,6 +269,92 @@ def test_compiled_functions_are_freed():
     assert len(gc.get_objects()) - before < 500
 
 
+@pytest.mark.parametrize(
+    "body",
+    (
+        "return x + n",
+        "y = [x + n]\n    def inner(): return y[0] * 2\n    return inner()",
+        "y = x * n\n    graph_break()\n    return y + other(x)",
+        "y = x * n\n    z = [y]\n    z.append(broken(z[0]))\n    return z[1]",
+    ),
+)
+def test_functions_are_freed_that_their_own_globals_hold(body):
+    freed = []
+    text = f"""
+from lamina_dynamo import graph_break
+def other(x): return x * 2
+def broken(x):
+    graph_break()
+    return x + 1
+def fn(x, n=3):
+    {body}
+"""
+    for _ in range(3):
+        namespace = {"__name__": "made"}
+        exec(text, namespace)
+        compiled = lamina_dynamo.optimize("eager")(namespace["fn"])
+        assert torch.equal(compiled(torch.ones(2)), namespace["fn"](torch.ones(2)))
+        freed.append(weakref.ref(namespace["fn"]))
+        del namespace, compiled
+    gc.collect()
+    assert not any(ref() for ref in freed)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
+def test_an_exception_of_a_signal_handler_reaches_the_caller():
+    class Alarm(Exception):
+        pass
+
+    def on_alarm(number, frame):
+        raise Alarm
+
+    def make():
+        def f(x):
+            for i in range(30):
+                x = x + i
+            return x
+
+        return f
+
+    caught = 0
+    x = torch.ones(3)
+    old = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        for i in range(60):
+            f = make()
+            compiled = lamina_dynamo.optimize("eager")(f)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0001 * i)
+                compiled(x)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                caught += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert torch.equal(compiled(x), f(x))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert caught
+    assert not _eval_frame.is_installed() and _eval_frame.current_owner() is None
+
+
+def test_a_long_loop_without_operators_is_left_whole():
+    def table(n):
+        found = {}
+        for i in range(n):
+            found[i] = i
+        return len(found)
+
+    def fn(x, n):
+        return x + table(n)
+
+    lamina_dynamo.reset()
+    assert torch.equal(lamina_dynamo.optimize("eager")(fn)(torch.zeros(2), 20_000), torch.full((2,), 20_000.0))
+    assert lamina_dynamo.counters()["breaks"].get("long_loop")
+    with pytest.raises(lamina_dynamo.GraphBreakError, match="too many instructions"):
+        lamina_dynamo.optimize("eager", fullgraph=True)(fn)(torch.zeros(2), 20_001)
+
+
 def test_threads_compile_and_call_the_same_function():
     translated = []
 

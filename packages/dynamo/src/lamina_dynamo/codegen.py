@@ -83,6 +83,16 @@ class Codegen:
     def load_global_alias(self, prefix: str, value: Any) -> None:
         self.emit("LOAD_CONST", value)
 
+    def push_globals(self, table: dict[str, Any], own: dict[str, Any] | None = None) -> None:
+        """Push a dict of globals. That of the frame the code runs in (``own``; the root's if not given) is asked for:
+        as a constant it would keep alive what is in it, among that the function whose code this is.
+        """
+        if table is (self.output.root_tx.f_globals if own is None else own):
+            self.push_function(globals)
+            self.call_function(0)
+        else:
+            self.load_const(table)
+
     def load_attr(self, name: str) -> None:
         self.emit("LOAD_ATTR", name)
 

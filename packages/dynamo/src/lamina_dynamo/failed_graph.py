@@ -35,11 +35,10 @@ class Region:
     the error comes from.
     """
 
-    __slots__ = ("code", "f_globals", "decides", "flat")
+    __slots__ = ("code", "decides", "flat")
 
-    def __init__(self, code: CodeType, f_globals: dict[str, Any], decides: bool):
+    def __init__(self, code: CodeType, decides: bool):
         self.code = code
-        self.f_globals = f_globals
         self.decides = decides
         self.flat: CodeType | None = None
 
@@ -55,7 +54,7 @@ class Region:
         return self.flat
 
 
-def take_over(region: Region, error: BaseException, *cells: Any) -> Any:
+def take_over(region: Region, error: BaseException, f_globals: dict[str, Any], *cells: Any) -> Any:
     """Called by compiled code whose graph raised ``error``: the function to call with the frame's arguments. Raises
     ``error`` where the program cannot go back."""
     if not isinstance(error, Exception) or getattr(error, _WRITTEN, False) or _is_ours(error) or _is_a_signal(error):
@@ -64,7 +63,7 @@ def take_over(region: Region, error: BaseException, *cells: Any) -> Any:
     from .counters import bump
 
     _disabled(bump)("graph_errors", type(error).__name__)  # it calls Python code of collections, under its lock
-    fn = FunctionType(region.flat_code(), region.f_globals, region.code.co_name, None, cells or None)
+    fn = FunctionType(region.flat_code(), f_globals, region.code.co_name, None, cells or None)
     if not region.decides:
 
         def run(*args: Any) -> Any:
@@ -184,10 +183,12 @@ def emit_handler(cg: Any, region: Region, call: list[Instruction]) -> list[Instr
         cg.push_function(take_over)
         cg.load_const(region)
         cg.emit("LOAD_FAST", ERROR)
+        cg.push_function(globals)
+        cg.call_function(0)
         free = region.code.co_freevars
         for name in free:
             cg.load_closure(name)
-        cg.call_function(2 + len(free))
+        cg.call_function(3 + len(free))
         cg.emit("LOAD_CONST", None)
         cg.emit("STORE_FAST", ERROR)  # the error's traceback leads to this frame
         cg.make_callable()

@@ -458,14 +458,20 @@ def _stub(exit_: FrameExit, index: int, slots: tuple[str, ...], temps: list[str]
     cg.push_function(tail_call if in_resume else run_resumed)
     if cells:
         cg.push_function(FunctionType)
-        for constant in (code, tx.f_globals, code.co_name, None):
-            cg.load_const(constant)
+        cg.load_const(code)
+        cg.push_globals(tx.f_globals, tx.f_globals)
+        cg.load_const(code.co_name)
+        cg.load_const(None)
         for name in cells:
             cg.load_closure(name)
         cg.build("BUILD_TUPLE", len(cells))
         cg.call_function(5)
     else:
-        cg.load_const(FunctionType(code, tx.f_globals, code.co_name))
+        cg.push_function(FunctionType)
+        cg.load_const(code)
+        cg.push_globals(tx.f_globals, tx.f_globals)
+        cg.load_const(code.co_name)
+        cg.call_function(3)
     handed = [*names, *(values[i] for i in sorted(values))]
     for name in handed:
         cg.emit("LOAD_FAST", name)
@@ -506,7 +512,7 @@ def call_next_frame(exit_: FrameExit, code: CodeType, f_globals: Any, state: str
     cg = Codegen(exit_.tx.output, exit_.code)
     cg.push_function(enter_frame)
     cg.load_const(code)
-    cg.load_const(f_globals)
+    cg.push_globals(f_globals, exit_.tx.f_globals)
     cg.load_temp(state)
     cg.emit("DELETE_FAST", state)
     cg.call_function(3)
@@ -574,7 +580,7 @@ def emit_generator(cg: Any, generator: Any, parked: bool = False) -> None:
     at_yield = stands_at_yield(tx.f_code, index)
     cg.push_function(park_generator if parked else enter_generator if at_yield else enter_frame)
     cg.load_const(code)
-    cg.load_const(tx.f_globals)
+    cg.push_globals(tx.f_globals)
     for name in cells:
         cg(tx.cell(name))
     cg.build("BUILD_TUPLE", len(cells))

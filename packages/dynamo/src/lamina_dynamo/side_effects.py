@@ -171,7 +171,7 @@ class SideEffects:
     def _replay_global(self, cg: Any, globals_dict: dict[str, Any], name: str, value: Any) -> None:
         deleting = value is DELETED
         cg.push_function(operator.delitem if deleting else operator.setitem)
-        cg.load_global_alias("globals", globals_dict)
+        cg.push_globals(globals_dict)
         cg.load_const(name)
         if not deleting:
             cg(value)

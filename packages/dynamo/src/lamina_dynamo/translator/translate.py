@@ -438,7 +438,7 @@ class Translation:
         if written is not None and is_repeatable(gm.graph):
             keeps = output.fallible and decides
             if keeps or not output.draws and not written:
-                region = Region(self.code, self.f_globals, decides)
+                region = Region(self.code, decides)
             if not keeps:
                 written = []
         if output.sets_state or region is not None and region.decides and (output.draws or written):

@@ -443,7 +443,7 @@ class NestedFunctionVariable(FunctionVariable):
         if self.globals_src is not None:
             self.globals_src.reconstruct(codegen)
         else:
-            codegen.load_global_alias("globals", self.f_globals)
+            codegen.push_globals(self.f_globals)
         for cell in self.closure:
             codegen(cell)
         codegen.build("BUILD_TUPLE", len(self.closure))
