@@ -334,11 +334,17 @@ def shape_env_class() -> Any:
             self.supposed_equal = self.supposed_equal or str(a).startswith("u")
             super()._set_replacement(a, *args, **kwargs)
 
+        def is_of_sizes(self, expr: Any) -> bool:
+            """Whether the numbers in it that only the run knows are sizes: of a value nothing may be supposed."""
+            return all(s in self.size_like for s in expr.free_symbols if str(s).startswith(("u", "zuf")))
+
         def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 return super().evaluate_expr(orig_expr, *args, **kwargs)
             except GuardOnDataDependentSymNode:
-                answer = answer_as_large(orig_expr) if self.supposes_large else None
+                answer = None
+                if self.supposes_large and self.is_of_sizes(orig_expr):
+                    answer = answer_as_large(orig_expr)
                 if answer is None:
                     raise
                 return answer

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from . import _torch
+from . import _torch, interruption
 from . import fake as fakes
-from . import interruption
 from .graph_break import GraphBreak, leave_whole
 from .guards import Guard
 from .roots import ConstantSource, ModuleSource
