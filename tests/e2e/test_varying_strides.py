@@ -48,3 +48,33 @@ def test_gradients():
         whole = torch.randn(3, n, requires_grad=True)
         got = torch.autograd.grad(compiled(whole[:, 1:4]), whole)
         torch.testing.assert_close(got, torch.autograd.grad(fn(whole[:, 1:4]), whole))
+
+
+SIZE_ONE = {
+    "transposed": lambda: torch.arange(4.0).reshape(1, 4).t(),
+    "wide": lambda: torch.rand(4, 1).as_strided((4, 1), (1, 9)),
+    "strided": lambda: torch.rand(8, 1)[::2],
+    "repeated": lambda: torch.rand(4, 1).as_strided((4, 1), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_prims", "reference", "inductor"])
+@pytest.mark.parametrize("layout", SIZE_ONE)
+def test_strides_of_dimensions_of_size_one(layout, backend):
+    def fn(x):
+        pointwise = x.clamp(-1, 1), x.relu(), x + 1, x.exp(), x.masked_fill(x > 0, 1.0), x.half()
+        return *pointwise, x.triu(1), x.flip(0), x.clone(), x.cumsum(0), x.softmax(0), torch.where(x > 0, x, 1.0)
+
+    x = SIZE_ONE[layout]()
+    got, want = lamina.compile(fn, backend=backend)(x), fn(x)
+    assert [t.stride() for t in got] == [t.stride() for t in want]
+
+
+def test_results_of_prims_share_no_memory():
+    def fn(x):
+        return torch.nn.functional.pad(x, (-1, 0)), x.sum().aminmax(dim=0)[1], torch.nn.functional.pad(x, (0, 0))
+
+    x = torch.randn(3, 4)
+    got, want = lamina.compile(fn, backend="aot_prims")(x), fn(x)
+    torch.testing.assert_close(got, want)
+    assert len({t.untyped_storage().data_ptr() for t in (x, *got)}) == 4

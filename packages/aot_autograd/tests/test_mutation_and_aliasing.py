@@ -527,3 +527,25 @@ def test_inference_tensors_have_no_counter(h):
     with torch.inference_mode():
         c = h.compile_fn(fn, [torch.ones(3)])
         assert c(torch.ones(3))[0].tolist() == [4.0] * 3
+
+
+def _copied_onto_itself(x):
+    x.copy_(x)
+    return (x.exp() * x).sum(), x * 2
+
+
+def _assigned_to_itself(x):
+    x[:].copy_(x)
+    return ((x * x).sum(),)
+
+
+def _view_copied_onto_itself(x):
+    y = x.view(-1)
+    y.copy_(y)
+    return (y * y.sin(),)
+
+
+@pytest.mark.parametrize("fn", [_copied_onto_itself, _assigned_to_itself, _view_copied_onto_itself])
+def test_a_tensor_copied_onto_itself(h, fn):
+    h.compare(fn, lambda: [nonleaf(3, 4)])
+    h.compare(fn, lambda: [leaf(3, 4, grad=False)])

@@ -163,7 +163,7 @@ class Rung:
                 lowered = prims.decompose(gm, "prims")
             events.emit("prims", "decomposed graph", lowered, time.perf_counter() - start)
             if self.__name__ == "aot_prims":
-                return run_eagerly(lowered)
+                return _laid_out(run_eagerly(lowered), lowered, import_stage("aot"))
             stage = "inductor"
             compiled = self._generate(role, lowered, example_inputs, members or {})
             if getattr(compiled, "is_pending", False):
@@ -202,6 +202,36 @@ class Rung:
             else:
                 compiled = compile_(lowered, example_inputs)
         return compiled if getattr(compiled, "is_pending", False) else _without_fault(compiled)
+
+
+def _laid_out(run: Callable[..., Any], gm: Any, aot: Any) -> Callable[..., Any]:
+    """`run`, its results in the strides that the graph promises and in memory of their own: prims are values, each run
+    by whatever of torch's operators computes it, views among them."""
+    import torch
+
+    direct = getattr(run, "unboxed", None)
+    if direct is None:  # somebody else's stage
+        return run
+    values = [getattr(node, "meta", {}).get("val") for node in gm.graph.output_node().args[0]]
+    strides = [
+        tuple(v.stride()) if hasattr(v, "stride") and all(type(n) is int for n in (*v.shape, *v.stride())) else None
+        for v in values
+    ]
+
+    def call(*args: Any) -> Any:
+        results = list(direct(*args))
+        taken = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
+        for k, (result, stride) in enumerate(zip(results, strides, strict=True)):
+            if not isinstance(result, torch.Tensor) or any(result is a for a in args):
+                continue
+            wanted = tuple(result.stride()) if stride is None else stride
+            if tuple(result.stride()) != wanted or result.untyped_storage().data_ptr() in taken:
+                laid_out = torch.empty_strided(result.shape, wanted, dtype=result.dtype, device=result.device)
+                results[k] = laid_out.copy_(result)
+            taken.add(results[k].untyped_storage().data_ptr())
+        return results
+
+    return aot.make_boxed(call)
 
 
 class PendingGraph:

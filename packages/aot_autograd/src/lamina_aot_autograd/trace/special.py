@@ -161,6 +161,7 @@ def _copy(tracer: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         and source.device == target.device
         and source.stride() == target.stride()
         and source._v is None
+        and source._s is not target._s  # what is read after a write is not what was there before, for the runtime
     )
     if same:
         # the value itself can stand in: a functional graph never writes to it
