@@ -28,6 +28,7 @@ from .dynamic import FrameState
 from .errors import BackendCompilerFailed, DynamoError, GraphBreakError, InternalError, RecompileLimitError
 from .guards import build as guards_build
 from .guards.explain import explain_failure, record
+from .resume import origin_of
 from .source import Scope
 
 __all__ = ["Compiler", "EntryInfo", "compiler_for", "is_translating"]
@@ -59,13 +60,14 @@ class EntryInfo:
 class FrameRecord:
     """Memory of one code object under one owner."""
 
-    __slots__ = ("compiled", "fruitless", "gave_up", "state")
+    __slots__ = ("compiled", "fruitless", "gave_up", "reads", "state")
 
     def __init__(self, dynamic: bool | None) -> None:
         self.state = FrameState(dynamic)
         self.compiled = 0
         self.fruitless = 0
         self.gave_up = False
+        self.reads = 0  # how often values of tensors were read after next to nothing
 
 
 class Compiler:
@@ -103,6 +105,9 @@ class Compiler:
         if record_ is None:
             record_ = owner.state[code] = FrameRecord(settings.dynamic if self.dynamic is None else self.dynamic)
         if record_.gave_up:
+            return None
+        if not self.fullgraph and _reads_on(owner, code):
+            _mark_skipped(code, "a small function that reads value after value")
             return None
         with _lock:
             found = _eval_frame.look_up(owner, code, f_locals, f_globals, f_builtins, closure)
@@ -163,6 +168,7 @@ class Compiler:
                     "graph break",
                     {"code": code, "kind": broken.kind.id, "record": broken, "message": broken.message},
                 )
+        _note_reads(owner, code, memory, result)
         if self.fullgraph and result.breaks and not all(b.kind.id in _EAGER_KINDS for b in result.breaks):
             broken = next(b for b in result.breaks if b.kind.id not in _EAGER_KINDS)
             raise GraphBreakError(
@@ -427,6 +433,33 @@ _MACHINERY = (
     "traceback",
     "linecache",
 )
+
+
+# A function of few instructions that has read values of tensors so often, each time after few operations, is run by
+# eager from there on (what it calls is captured): a graph of two operations costs more than they do.
+_MOST_READS = 3
+_FEW_NODES = 16
+_SMALL_CODE = 1024
+_READS = frozenset({"data_dependent_scalar", "data_dependent_branch"})
+
+
+def _reads_on(owner: Any, code: types.CodeType) -> bool:
+    """Does ``code`` continue a small function that reads value after value?"""
+    origin = origin_of(code)
+    found = owner.state.get(origin) if origin is not code else None
+    return found is not None and found.reads >= _MOST_READS
+
+
+def _note_reads(owner: Any, code: types.CodeType, memory: FrameRecord, result: Any) -> None:
+    if not result.breaks or result.breaks[0].kind.id not in _READS:
+        return
+    origin = origin_of(code)
+    if len(origin.co_code) > _SMALL_CODE or sum(len(gm.graph.nodes) for gm in result.graphs) > _FEW_NODES:
+        return
+    found = owner.state.get(origin)
+    if found is None:
+        found = owner.state[origin] = FrameRecord(memory.state.mode)
+    found.reads += 1
 
 
 def _is_machinery(f_globals: dict[str, Any]) -> bool:

@@ -110,3 +110,23 @@ def test_packed_sequences_are_one_break():
     packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
     lamina_dynamo.optimize("eager")(net)(packed)
     assert sum(lamina_dynamo.counters()["breaks"].values()) >= 1
+
+
+def test_a_small_function_that_reads_value_after_value():
+    """After three reads with next to nothing between them eager goes on; what it calls is captured."""
+
+    @lamina_dynamo.optimize("eager")
+    def crop(x, box):
+        left = int(box[0] + 1)
+        top = int(box[1] + 1)
+        right = int(box[2] + 1)
+        bottom = int(box[3] + 1)
+        wide = int(box[2] - box[0])
+        return x[top:bottom, left:right] * wide
+
+    x, box = torch.arange(36.0).view(6, 6), torch.tensor([0, 1, 3, 4])
+    before = dict(lamina_dynamo.counters()["breaks"])
+    for _ in range(2):
+        assert torch.equal(crop(x, box), x[2:5, 1:4] * 3)
+    after = lamina_dynamo.counters()["breaks"]
+    assert after["data_dependent_scalar"] - before.get("data_dependent_scalar", 0) == 3
