@@ -86,7 +86,7 @@ def test_gelu_rounded_to_bfloat16():
     wide = t.convert_element_type(x, torch.float32)
     half = t.mul(t.mul(wide, 0.5), t.add(t.erf(t.mul(wide, 0.7071067811865476)), 1.0))
     compiled = compile_graph(t.finish(t.convert_element_type(half, torch.bfloat16)))
-    assert "erf1p_coarse_" in compiled.source
+    assert "normal_cdf_coarse_" in compiled.source and "store_coarse" in compiled.source
     [got] = compiled([x])
     exact = torch.nn.functional.gelu(x.double())
     error = ((got.double() - exact).abs() / exact.abs()).masked_fill(exact.abs() < 1e-6, 0)

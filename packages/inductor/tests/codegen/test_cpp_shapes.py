@@ -142,3 +142,23 @@ def test_narrow_types(dtype):
     t = Tracer(a, b)
     wide = [t.convert_element_type(a, d) for d in (torch.float32, torch.float64, torch.int64, torch.bfloat16)]
     run(t.finish(t.add(a, b), t.mul(a, b), *wide), [a, b], "cpp")
+
+
+@pytest.mark.parametrize("columns", [8, 64, 512, 515])
+def test_sums_of_rows_taken_by_position(columns):
+    """Positions are the same for all lanes: they are read and checked once, not lane by lane."""
+    w, rows = torch.randn(50, columns), torch.randint(0, 50, (30, 4))
+    t = Tracer(w, rows)
+    compiled = run(t.finish(t.sum(t.take_rows(w, rows), (1,), torch.float32)), [w, rows], "cpp", rtol=1e-5, atol=1e-5)
+    assert "load_splat<vec<i64, 1>>" in compiled.source
+    rows[3, 2] = 50
+    with pytest.raises(IndexError):
+        compiled([w, rows])
+
+
+@pytest.mark.parametrize("bound", [0.0, -0.0, 1.5, float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bounds(bound, dtype):
+    x = torch.cat([torch.randn(70), torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0])]).to(dtype)
+    t = Tracer(x)
+    run(t.finish(t.maximum(x, bound), t.minimum(x, bound)), [x], "cpp")

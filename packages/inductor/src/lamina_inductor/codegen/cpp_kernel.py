@@ -30,12 +30,15 @@ from .cpp_index import Value, c_index, c_name, marked_index
 from .cpp_ops import ELEMENT, EXPENSIVE, LANE, lane_bytes, vector_type
 from .cpp_periods import narrow_columns, write_narrow_columns
 from .cpp_rewrites import rewrite
+from .cpp_stages import plan_stages, write_stages
 from .cpp_statements import Statements
 from .cpp_tiles import TILE, WIDE, declare_tiles, far_ahead, find_tiles, move_tiles, short_rows, write_short_rows
 from .kernel import KernelSpec, LoopVar, Phase
 
 _SPLIT_REDUCTION = 16384  # elements a partial result of a reduction without outer loops covers
 _WIDE_OPS = frozenset("load store reduction add sub mul neg square to_dtype constant".split())
+_ON_POSITIONS = frozenset("constant index_expr ge lt le gt eq ne bitwise_and logical_and add sub mul where".split())
+_POSITIONS = (torch.int64, torch.int32, torch.bool)
 _ONCE = 0.05  # weight of an access beside an inner loop against one in it
 _STACK_BYTES = 65536  # scratch up to this size lives on the stack
 
@@ -65,11 +68,15 @@ class KernelWriter(Statements):
         self.ahead: dict[Op, Expr] = {}  # loads behind which the same place of the next row is fetched
         self.fetch = "ahead"
         self.short = False
+        self.uniform: frozenset[Op] = frozenset()  # positions that are the same in all lanes: one number is enough
+        self.one_number = False
         self.narrow = narrow_columns(self, self._natural_lanes())
         if self.narrow is not None:
             self.mode, self.vector_loop, self.lanes = "column", self.narrow, self._natural_lanes()
         else:
             self.mode = self._choose_mode()
+            if self.mode == "column" and self.vector_loop is not None:
+                self.uniform = self._uniform_positions(self.vector_loop.name)
             self.lanes = self._choose_lanes()
             rows = None
             if self.mode == "row" or self.mode == "column" and not self._is_along():
@@ -99,6 +106,29 @@ class KernelWriter(Statements):
             if op.name == "load" and self.spec.buffer(op.args[0]).role == "scratch":
                 found |= set(self.outer_names)
             self.deps[op] = frozenset(found)
+
+    def _uniform_positions(self, loop: str) -> frozenset[Op]:
+        """What only becomes an index or a check of one, and does not depend on the vectorised loop."""
+        found: set[Op] = set()
+        users: dict[Op, list[Op]] = {}
+        for op in self.spec.ops():
+            for a in op.operands():
+                users.setdefault(a, []).append(op)
+        for op in reversed(list(self.spec.ops())):
+            if op.name in ("indirect", "check"):
+                fits = True
+            elif op.name == "load":
+                fits = op.dtype in _POSITIONS and self.spec.buffer(op.args[0]).role != "scratch"
+            else:
+                fits = op.dtype in _POSITIONS and op.name in _ON_POSITIONS
+            if fits and loop not in self.deps[op] and all(u in found for u in users.get(op, ())):
+                if all(a.dtype in _POSITIONS for a in op.operands()):
+                    found.add(op)
+        while True:  # the checks of other values are made lane by lane
+            bad = {op for op in found if any(a not in found for a in op.operands())}
+            if not bad:
+                return frozenset(found)
+            found = {op for op in found - bad if all(u in found - bad for u in users.get(op, ()))}
 
     def _expr_deps(self, e: Expr) -> set[str]:
         found: set[str] = set()
@@ -215,7 +245,10 @@ class KernelWriter(Statements):
             or self.vector_loop.size.lo < 4 * lanes
         ):
             return False
-        return all(op.name in _WIDE_OPS and (op.name != "reduction" or op.args[1] == "sum") for op in self.spec.ops())
+        return all(
+            op in self.uniform or op.name in _WIDE_OPS and (op.name != "reduction" or op.args[1] == "sum")
+            for op in self.spec.ops()
+        )
 
     def _phase_vector_loop(self, phase: Phase) -> LoopVar:
         return max(phase.loops, key=lambda v: (self._score(v.name, phase.ops), phase.loops.index(v)))
@@ -223,6 +256,8 @@ class KernelWriter(Statements):
     # ------------------------------------------------------------------------------------------------- writing
 
     def put(self, text: str) -> None:
+        if self.one_number:
+            text = text.replace(", N>", ", 1>").replace("<N>", "<1>")
         self.lines.append("  " * self.indent + text)
 
     def open(self, text: str) -> None:
@@ -375,8 +410,8 @@ class KernelWriter(Statements):
             self.put(f"const i64 {size} = ((({vec_size}) + count_{first} - 1) / count_{first} + N - 1) / N * N;")
             self.open(f"parallel(count_{first}, {size} * 4, 1, [&](i64 lo, i64 hi)")
             self.open("for (i64 it = lo; it < hi; ++it)")
-            for op in reductions:
-                self.put(f"{self._acc_type(op, unroll)}& {accs[op]} = {accs[op]}_parts[it];")
+            for op in reductions:  # a local one stays in registers
+                self.put(f"{self._acc_type(op, unroll)} {accs[op]};")
             lo, hi = f"it * {size}", f"imin((it + 1) * {size}, {vec_size})"
             self.values.update(self._imports(phase, tag))
         elif split and not reductions and all(v.kind == "parallel" for v in phase.loops):
@@ -415,6 +450,8 @@ class KernelWriter(Statements):
         for _ in others:
             self.close()
         if parts:
+            for op in reductions:
+                self.put(f"{accs[op]}_parts[it] = {accs[op]};")
             self.close()
             self.close("});")
             for op in reductions:
@@ -558,14 +595,21 @@ class KernelWriter(Statements):
         if vec is not None:
             if len(spec.phases) == 1 and not spec.phases[0].loops:
                 self._hoist(spec.phases[0], done, lambda d: vec.name not in d, "return;")
-            self.open(f"vloop<N>({start}, {stop}, [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
+            single = len(spec.phases) == 1 and other is None and not any(b.role == "scratch" for b in spec.buffers)
+            stages = plan_stages(self, spec.phases[0], vec, done) if single else []
+            if not stages:
+                self.open(f"vloop<N>({start}, {stop}, [&](i64 {vec.name}, auto c) __attribute__((always_inline))")
             lanes, base = "c", vec.name
         else:
+            stages = []
             lanes, base = ("all_lanes{}", None) if self.lanes == 1 else ("1", None)
-        for k, p in enumerate(spec.phases):
-            self._column_phase(k, p, lanes, base, done)
-        if vec is not None:
-            self.close("});")
+        if stages and vec is not None:
+            write_stages(self, stages, vec, start, stop)
+        else:
+            for k, p in enumerate(spec.phases):
+                self._column_phase(k, p, lanes, base, done)
+            if vec is not None:
+                self.close("});")
         if other is not None and vec is not None:
             self.close()
             move_tiles(self, vec, other, start, stop, "store")

@@ -115,6 +115,10 @@ def _extreme(name: str, on_bool: str) -> Callable:
     def make(op: Op, a: str, b: str) -> str:
         if op.dtype is torch.bool:
             return f"({a} {on_bool} {b})"
+        if op.dtype.is_floating_point:
+            for bound, value in ((op.args[0], f"{b}, {a}"), (op.args[1], f"{a}, {b}")):
+                if bound.name == "constant" and math.isfinite(bound.args[0]):
+                    return f"{'at_least' if name == 'maximum' else 'at_most'}<{vector_type(op.dtype)}>({value})"
         return f"{name}<{vector_type(op.dtype)}>({a}, {b})"
 
     return make
@@ -200,18 +204,20 @@ TEXT: dict[str, Callable] = {
     "logical_not": lambda op, a: f"(~{truth(op.args[0], a)})",
     "to_dtype": _convert,
     "round_to": lambda op, x: _round_to(op, x),
+    "round_coarse": lambda op, x: f"widen_bf16<N>(narrow_bf16_coarse<N>({x}))",
     "bitcast": lambda op, x: f"bits<{vector_type(op.dtype)}>({x})",
     "where": _where,
     "constant": lambda op: f"splat<{vector_type(op.dtype)}>({literal(op.args[0], op.dtype)})",
 }
 for _name in (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erf1p erf1p_coarse erfc sigmoid floor ceil trunc lgamma atan2 hypot nextafter"
+    "erf erf1p normal_cdf normal_cdf_coarse erfc sigmoid floor ceil trunc lgamma atan2 hypot nextafter"
 ).split():
     TEXT[_name] = _call(_name + "_")
 
 EXPENSIVE = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erf1p erf1p_coarse erfc sigmoid pow "  # noqa: E501
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erf1p normal_cdf normal_cdf_coarse "  # noqa: E501
+    "erfc sigmoid pow "
     "lgamma atan2 hypot nextafter floordiv remainder fmod truncdiv".split()
 )
 """Ops that cost tens of instructions: loops with one of them are not unrolled, and count more when work is divided."""

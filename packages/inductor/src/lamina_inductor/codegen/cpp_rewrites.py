@@ -1,6 +1,7 @@
 """Rewrites of a kernel that only pay in C++.
 
-Invariant: the stored values stay the same, up to the last bits of 1 + erf(x).
+Invariant: the stored values stay the same, up to the last bits of 1 + erf(x), and up to two hundredths of a unit of the
+last place where such a value is rounded to bfloat16.
 """
 
 from __future__ import annotations
@@ -26,12 +27,22 @@ def rewrite(spec: KernelSpec) -> KernelSpec:
     narrow = _narrow_indices(spec, users)
     pairs = _erf_plus_one(spec, users)
     coarse = {op for op in pairs if _is_rounded(op, users)}
+    normal = _normal_distributions(spec, users, pairs)
+    rounds = {r for op in coarse & normal.keys() for r in _roundings(op, users)}
     if not narrow and not pairs:
         return spec
 
     def change(op: Op, new: Op) -> Op:
+        if op in normal:
+            x = new.args[pairs[op]].args[0].args[normal[op]]
+            return Op("normal_cdf_coarse" if op in coarse else "normal_cdf", (x,), op.dtype)
         if op in pairs:
-            return Op("erf1p_coarse" if op in coarse else "erf1p", (new.args[pairs[op]].args[0],), op.dtype)
+            return Op("erf1p", (new.args[pairs[op]].args[0],), op.dtype)
+        if op.name == "mul" and any(a in normal for a in op.operands()):
+            cdf, half = new.args if op.args[0] in normal else reversed(new.args)
+            return Op("mul", (cdf.args[0], cdf), op.dtype) if half is not cdf else new
+        if op in rounds:
+            return Op("round_coarse", new.args, op.dtype)
         if op in narrow:
             return Op(op.name, op.args, torch.int32)
         if op.name in _COMPARISONS and any(a in narrow for a in op.operands()):
@@ -59,9 +70,13 @@ def _rebuild(spec: KernelSpec, change: Callable[[Op, Op], Op]) -> KernelSpec:
             ops.append(new)
             swap[op] = new
         phases.append(Phase(phase.loops, tuple(ops)))
-    used = {a for p in phases for op in p.ops for a in op.operands()}
-    pure = ("constant", "erf")
-    phases = [Phase(p.loops, tuple(op for op in p.ops if op in used or op.name not in pure)) for p in phases]
+    pure = ("constant", "erf", "mul")
+    while True:
+        used = {a for p in phases for op in p.ops for a in op.operands()}
+        kept = [Phase(p.loops, tuple(op for op in p.ops if op in used or op.name not in pure)) for p in phases]
+        if [len(p.ops) for p in kept] == [len(p.ops) for p in phases]:
+            break
+        phases = kept
     return replace(spec, phases=tuple(phases), _cache={})
 
 
@@ -106,6 +121,41 @@ def _erf_plus_one(spec: KernelSpec, users: dict[Op, list[Op]]) -> dict[Op, int]:
             erf, one = op.args[k], op.args[1 - k]
             if erf.name == "erf" and one.name == "constant" and one.args[0] == 1 and len(users[erf]) == 1:
                 found[op] = k
+    return found
+
+
+_ROOT_HALF = 0.7071067811865476
+
+
+def _is_number(op: Op, value: float) -> bool:
+    return op.name == "constant" and abs(op.args[0] - value) < 1e-7
+
+
+def _normal_distributions(spec: KernelSpec, users: dict[Op, list[Op]], pairs: dict[Op, int]) -> dict[Op, int]:
+    """Sums 1 + erf(x / sqrt(2)) of which all that becomes is their product with x / 2 -> place of x below the error
+    function: that product is x times the distribution function of x, one lookup."""
+    found = {}
+    for op, k in pairs.items():
+        scaled = op.args[k].args[0]
+        if scaled.name != "mul" or len(users[op]) != 1 or users[op][0].name != "mul":
+            continue
+        half = next((a for a in users[op][0].operands() if a is not op), None)
+        if half is None or half.name != "mul":
+            continue
+        for place in (0, 1):
+            x = scaled.args[place]
+            if _is_number(scaled.args[1 - place], _ROOT_HALF) and any(
+                half.args[j] is x and _is_number(half.args[1 - j], 0.5) for j in (0, 1)
+            ):
+                found[op] = place
+    return found
+
+
+def _roundings(op: Op, users: dict[Op, list[Op]]) -> list[Op]:
+    """Where a value of which only products are made is rounded."""
+    found = []
+    for u in users.get(op, ()):
+        found += [u] if u.name == "round_to" else _roundings(u, users)
     return found
 
 

@@ -32,6 +32,8 @@ class Statements:
     ahead: dict[Op, Expr]
     fetch: str
     narrow: LoopVar | None
+    uniform: frozenset[Op]
+    one_number: bool  # what is written now is one number, not a vector
 
     def put(self, text: str) -> None:
         """Adds a line."""
@@ -73,6 +75,11 @@ class Statements:
         if op in self.values and op.name not in ("store", "check"):
             return
         name = f"v{len(self.values)}" if op.name not in ("store", "check") else ""
+        if op in self.uniform and not self.one_number:
+            self.one_number = True
+            self._emit(op, lanes="all_lanes{}", base=None, accs=accs, leave=leave, full_push=full_push)
+            self.one_number = False
+            return
         handler = getattr(self, "_emit_" + op.name, None)
         if handler is not None:
             handler(op, name, lanes, base, accs, leave, full_push)
@@ -154,6 +161,11 @@ class Statements:
         here = self.values[value].kind == "lanes"  # of this phase, and so is what it rounds
         if here and value.name == "round_to" and value.args[1] is buffer.dtype and update is None:
             value = value.args[0]  # the store rounds
+        plain = update is None and mask is None and op not in self.tiles
+        plain = plain and (base is None or self._stride(e, base, lanes_only=True) == 1)
+        coarse = "_coarse" if here and value.name == "round_coarse" and plain else ""
+        if coarse:
+            value = value.args[0]
         dtype = value.dtype
         v, t, p, x = vector_type(dtype), ELEMENT[buffer.dtype], c_name(buffer_name), self._text(value)
         if buffer.dtype is torch.bool:
@@ -186,7 +198,7 @@ class Statements:
         elif m is not None:
             self.put(f"store_each_masked<{v}, {t}>({each}, {m}, {x}, {lanes});")
         elif stride == 1 or base is None:
-            self.put(f"store<{v}>({p} + {here}, {x}, {lanes});")
+            self.put(f"store{coarse}<{v}>({p} + {here}, {x}, {lanes});")
             if op in self.ahead:
                 self._fetch(op, base)
         elif stride is not None and stride != 0:

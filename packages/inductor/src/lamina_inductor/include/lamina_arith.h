@@ -221,14 +221,7 @@ template <class V> LM_INLINE V sqrt_(V x) { return hw<V>::sqrt(x); }
 template <class V> LM_INLINE V fmas(V a, V b, elem<V> c) { return fma_<V>(a, b, splat<V>(c)); }
 
 #if defined(__AVX512F__) && !defined(__clang__)
-LM_INLINE vec<f32, 16> hw_round(vec<f32, 16> x, const int) { return __builtin_ia32_rndscaleps_mask(x, 8, x, (unsigned short)-1, 4); }
-// exp with the instruction that scales by 2^n and rounds once, overflow and subnormals included.
-template <class V> LM_INLINE V exp_native(V c, V lo, V hi, V log2e, V ln2_hi, V ln2_lo, V& n) {
-  c = __builtin_ia32_maxps512_mask(lo, c, c, (unsigned short)-1, 4);  // a NaN in the second operand stays
-  c = __builtin_ia32_minps512_mask(hi, c, c, (unsigned short)-1, 4);
-  n = hw_round(c * log2e, 0);
-  return fma_<V>(n, ln2_lo, fma_<V>(n, ln2_hi, c));
-}
+// p * 2^floor(n), rounded once, overflow and subnormals included.
 LM_INLINE vec<f32, 16> hw_scale2(vec<f32, 16> p, vec<f32, 16> n) {
   return __builtin_ia32_scalefps512_mask(p, n, p, (unsigned short)-1, 4);
 }

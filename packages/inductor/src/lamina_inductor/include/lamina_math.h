@@ -1,7 +1,7 @@
 // lamina_math.h: vector math. float: own polynomials (< 4 ulp); double: own exp / log / tanh, libtorch's vector library or libm for the rest.
 #ifndef LAMINA_MATH_H
 #define LAMINA_MATH_H
-#include "lamina_arith.h"
+#include "lamina_lookup.h"
 
 namespace lm {
 
@@ -49,13 +49,10 @@ template <class V> struct expo_pick<V, 8> { typedef expo_f64<lanes<V>::value> ty
 template <class V> using expo_of = typename expo_pick<V, sizeof(elem<V>)>::type;
 
 template <class V> LM_INLINE V exp_(V x) {
-  typedef expo_of<V> E;
-#ifdef LM_SCALE
-  if constexpr (has_scale<V>::value) {
-    V n, r = exp_native<V>(x, splat<V>(E::lo), splat<V>(E::hi), splat<V>(E::log2e), splat<V>(-E::ln2_hi), splat<V>(-E::ln2_lo), n);
-    return hw_scale2(1 + E::above_one(r), n);
-  }
+#ifdef LM_LOOKUP
+  if constexpr (has_lookup<V>::value) return lookup_exp(x);
 #endif
+  typedef expo_of<V> E;
   V c = select<V>(x < E::lo, splat<V>(E::lo), x);
   c = select<V>(c > E::hi, splat<V>(E::hi), c);  // a NaN passes both
   V n = rint_(c * E::log2e);
@@ -323,24 +320,33 @@ template <class V> LM_INLINE V cos_(V x) {
   if constexpr (sizeof(elem<V>) == 4) return sincos_f32<lanes<V>::value>(x, 1);
   else return double_cos(x);
 }
-// -t / (t + 2) for t = exp(-2|x|) - 1, which lies in (-1, 0]: one path, exact near zero.
+// t / (2 - t) for t = 1 - exp(-2|x|), which lies in [0, 1): one path, exact near zero.
 template <class V> LM_INLINE V tanh_(V x) {
-  typedef expo_of<V> E;
-  if constexpr (sizeof(elem<V>) == 4) {
-    V c = absolute(x) * -2;
-    c = at_least<V>(c, splat<V>(-40));
-    const V n = rint_(c * E::log2e);
-    const V r = fma_<V>(n, splat<V>(-E::ln2_lo), fma_<V>(n, splat<V>(-E::ln2_hi), c));
-    const V s = bits<V>((cvt<ints<V>>(n) + 127) << 23);
-    const V t = fma_<V>(E::above_one(r), s, s - 1);
-    return copysign<V>(t / (t + 2), x);
+  if constexpr (sizeof(elem<V>) == 4) {  // -2|x| = n ln2 - 2r; the sum with 1.5 * 2^23 rounds and ends in n
+    const V a = at_most<V>(absolute(x), splat<V>(20));
+    const V m = fmas(a, splat<V>(-2.885390082f), 12582912.f), n = m - 12582912.f;
+    const V r = fma_<V>(n, splat<V>(0.34657359028f), a);
+    V p = fmas(r, splat<V>(-0.08925799648f), 0.267815152256f);
+    p = fmas(p, r, -0.66666018432f);
+    p = fmas(p, r, 1.3333212304f);
+    p = fmas(p, r, -2.0000000324f);
+    p = fma_<V>(p, r * r, r + r);
+    const V s = bits<V>((bits<ints<V>>(m) << 23) + (127 << 23));
+    const V t = fma_<V>(p, s, 1 - s);
+    const ints<V> sign = bits<ints<V>>(x) & (-0x7fffffff - 1);
+    return bits<V>(sign | bits<ints<V>>(t / (2 - t)));
   } else {
     V a = absolute(x), t = expm1_<V>(-2 * a);
     return select<V>(x == 0, x, copysign<V>(-t / (t + 2), x));
   }
 }
 // As eager: beyond the range of exp the result is zero.
-template <class V> LM_INLINE V sigmoid_(V x) { return 1 / (1 + exp_<V>(-x)); }
+template <class V> LM_INLINE V sigmoid_(V x) {
+#ifdef LM_LOOKUP
+  if constexpr (has_lookup<V>::value) return lookup_sigmoid(x);
+#endif
+  return 1 / (1 + exp_<V>(-x));
+}
 // 2^n * p for -27 < n <= 0: nothing to clamp.
 template <class V> LM_INLINE V scaled_down(V p, V n) {
 #ifdef LM_SCALE
@@ -397,7 +403,7 @@ template <class V> LM_INLINE V erf1p_(V x) {
   p = select<V>(a >= 4, V{}, scaled_down<V>(p, n));
   return select<V>(x < 0, p, 2 - p);
 }
-// The same to a relative error of 4e-4, for what is rounded to bf16 (half a unit: 2e-3 to 4e-3) afterwards.
+// The same to a relative error of 4e-4.
 template <class V> LM_INLINE V erf1p_coarse_(V x) {
   const V a = absolute(x), t = at_most<V>(a, splat<V>(4));
   V q = fmas(t, splat<V>(-0.001260482706129551f), 0.018962625414133072f);
@@ -411,6 +417,20 @@ template <class V> LM_INLINE V erf1p_coarse_(V x) {
   p = fmas(p, r, 0.9999280571937561f);
   p = select<V>(a >= 4, V{}, scaled_down<V>(p, n));
   return select<V>(x < 0, p, 2 - p);
+}
+// (1 + erf(x / sqrt(2))) / 2: the distribution function of the normal distribution.
+template <class V> LM_INLINE V normal_cdf_(V x) {
+#ifdef LM_LOOKUP
+  if constexpr (has_lookup<V>::value) return lookup_normal_cdf(normal_tail, x);
+#endif
+  return erf1p_<V>(x * 0.70710678118654752f) * 0.5f;
+}
+// The same for what is rounded to bf16 (half a unit: 2e-3 to 4e-3) afterwards: relative error 4e-4, far below zero more.
+template <class V> LM_INLINE V normal_cdf_coarse_(V x) {
+#ifdef LM_LOOKUP
+  if constexpr (has_lookup<V>::value) return lookup_normal_cdf(normal_tail_coarse, x);
+#endif
+  return erf1p_coarse_<V>(x * 0.70710678118654752f) * 0.5f;
 }
 #define LM_LIBM1(name, single, dbl)                                            \
   template <class V> LM_INLINE V name(V x) {                                   \

@@ -56,9 +56,14 @@ template <class T, int N> LM_INLINE void store_raw(T* p, vec<T, N> v, int n) {
 template <int N> LM_INLINE vec<f32, N> widen_bf16(vec<u16, N> b) { return bits<vec<f32, N>>(cvt<vec<u32, N>>(b) << 16); }
 template <int N> LM_INLINE vec<u16, N> narrow_bf16(vec<f32, N> x) {  // nearest even; a NaN stays a (quiet) NaN
   vec<u32, N> u = bits<vec<u32, N>>(x);
-  vec<u32, N> r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  r = (x != x) ? (u >> 16) | 0x40u : r;
-  return cvt<vec<u16, N>>(r);
+  vec<u32, N> r = (x == x) ? u + (((u >> 16) & 1u) + 0x7fffu) : (u | 0x400000u);
+  return cvt<vec<u16, N>>(r >> 16);
+}
+// For values that are approximations anyway: halves go away from zero. A NaN must be quiet, as arithmetic makes them.
+template <int N> LM_INLINE vec<u16, N> narrow_bf16_coarse(vec<f32, N> x) {
+  vec<u32, N> u = bits<vec<u32, N>>(x);
+  u = (x == x) ? u + 0x8000u : u;
+  return cvt<vec<u16, N>>(u >> 16);
 }
 template <int N> struct half_conv {
   static LM_INLINE vec<f32, N> widen(vec<u16, N> h) {
@@ -129,6 +134,9 @@ template <class T> LM_INLINE void ahead(const T* p) { __builtin_prefetch(p, 0, 3
 template <class T> LM_INLINE void far_ahead(const T* p) { __builtin_prefetch(p, 0, 2); }  // as far as the second cache
 template <class V, class T, class C> LM_INLINE V load(const T* p, C c) { return mem<V, T>::load(p, c); }
 template <class V, class T, class C> LM_INLINE void store(T* p, V v, C c) { mem<V, T>::store(p, v, c); }
+template <class V, class C> LM_INLINE void store_coarse(bf16* p, V v, C c) {
+  store_raw<u16, lanes<V>::value>(&p->bits, narrow_bf16_coarse<lanes<V>::value>(v), c);
+}
 
 template <class T> struct scalar_mem { typedef T type; };
 template <> struct scalar_mem<bf16> { typedef u16 type; };

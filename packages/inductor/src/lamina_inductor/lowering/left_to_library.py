@@ -6,20 +6,32 @@ loop, one thread, float32).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from ..ir.tensor import TensorValue
 
 
-def _along_memory(g: Any, x: TensorValue, dim: int) -> bool:
+def _along_memory(g: Any, x: TensorValue, dim: int, *rest: Any) -> bool:
     return bool(x.shape) and x.stride is not None and x.stride[dim % len(x.shape)] == 1
 
+
+def _large_along_memory(g: Any, x: TensorValue, dim: int, *rest: Any) -> bool:
+    """A call through the dispatcher takes 3 µs longer than a loop."""
+    return math.prod(s.lo for s in x.shape) >= _LARGE and _along_memory(g, x, dim)
+
+
+_LARGE = 1 << 16
 
 LIBRARY: dict[str, Callable[..., bool]] = {
     # one chain of comparisons a row, nothing to vectorise: 1024 x 1024 0.33
     "cummax": _along_memory,
     "cummin": _along_memory,
+    # one element at a time on both sides, and ATen checks each index once for all rows: 1024 x 512 0.54, 0.82, 0.60
+    "index_select": _large_along_memory,
+    "scatter": _large_along_memory,
+    "scatter_add": _large_along_memory,
 }
 
 
