@@ -3,12 +3,12 @@
 Eager's engine adds each parameter's gradient to `.grad` as soon as it is made and lets go of it. A compiled backward
 hands out all gradients at its end: for a program that keeps `.grad` between steps (`zero_grad(set_to_none=False)`,
 accumulation over batches), a whole copy of the parameters would be alive there. Where the engine would do nothing else
-with a gradient, the graph adds it itself. Rounding is eager's: the same sum of the same two tensors.
+with a gradient, the graph adds it itself, by the parameter's own node of the autograd graph: the same sum of the same
+two tensors, under the lock that keeps the backwards of several threads apart.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +20,18 @@ LARGE = 1 << 18
 """Bytes from which on a gradient is worth it; smaller ones are handed out."""
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+class _Adder:
+    """What a result is added to: looks like the `.grad` that it ends in."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def add_(self, gradient: torch.Tensor) -> None:
+        self.node(gradient)
 
 
 class GradientSinks:
@@ -43,11 +55,10 @@ class GradientSinks:
         return sum(shape.numel() * dtype.itemsize for _, _, shape, dtype in self.wanted)
 
     def find(self, edges: Sequence[tuple[Any, int]], missing: int = 0) -> list[Any] | None:
-        """Per result None or the `.grad` it is to be added to; None when there are none. `edges`: `next_functions` of
-        the graph's autograd node, for the backward that is running; `missing`: bits of the tangents that are not there:
-        a gradient that hangs on these alone is none."""
-        # the engine holds a lock of the parameter while it adds; with one thread nobody else is there
-        if threading.active_count() != 1 or torch.is_anomaly_enabled():
+        """Per result None or an object whose `add_` adds it to its `.grad`; None when there are none. `edges`:
+        `next_functions` of the graph's autograd node, for the backward that is running; `missing`: bits of the tangents
+        that are not there: a gradient that hangs on these alone is none."""
+        if torch.is_anomaly_enabled():
             return None
         sinks: list[Any] = [None] * self.count
         found = False
@@ -74,6 +85,6 @@ class GradientSinks:
                 or not will_engine_run(node)
             ):
                 continue
-            sinks[slot] = grad
+            sinks[slot] = _Adder(node)
             found = True
         return sinks if found else None
