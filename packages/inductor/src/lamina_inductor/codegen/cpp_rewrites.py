@@ -20,6 +20,9 @@ _INT32 = (1 << 31) - 1
 
 def rewrite(spec: KernelSpec) -> KernelSpec:
     """`spec` with all rewrites done."""
+    moved = _moved_type(spec)
+    if moved is not None:
+        return _as_integers(spec, moved)
     users: dict[Op, list[Op]] = {}
     for op in spec.ops():
         for a in op.operands():
@@ -50,6 +53,67 @@ def rewrite(spec: KernelSpec) -> KernelSpec:
         return new
 
     return _rebuild(spec, change)
+
+
+_HALVES = (torch.bfloat16, torch.float16)
+_MOVES = frozenset("load store where round_to neg abs constant".split())
+
+
+def _moved_type(spec: KernelSpec) -> torch.dtype | None:
+    """The 16-bit float type whose elements a kernel only moves (or changes the sign of): what has to be converted for
+    arithmetic is not for that."""
+    halves = {b.dtype for b in spec.buffers if b.dtype.is_floating_point}
+    if len(halves) != 1 or (half := next(iter(halves))) not in _HALVES:
+        return None
+    for op in spec.ops():
+        if not op.dtype.is_floating_point:
+            if any(a.dtype.is_floating_point for a in op.operands()):
+                return None
+            continue
+        if op.dtype is not torch.float32 or op.name not in _MOVES:
+            return None
+        if op.name == "round_to" and op.args[1] is not half or op.name == "store" and op.args[3] is not None:
+            return None
+        if op.name in ("load", "store") and spec.buffer(op.args[0]).dtype is not half:
+            return None
+        if op.name == "constant" and not _holds(half, op.args[0]):
+            return None
+    return half
+
+
+def _holds(half: torch.dtype, value: float) -> bool:
+    there = torch.tensor(value, dtype=half).item()
+    return there == value or value != value
+
+
+def _as_integers(spec: KernelSpec, half: torch.dtype) -> KernelSpec:
+    swap: dict[Op, Op] = {}
+    phases = []
+    sign, rest = Op("constant", (-0x8000,), torch.int16), Op("constant", (0x7FFF,), torch.int16)
+    for phase in spec.phases:
+        ops: list[Op] = []
+        for op in phase.ops:
+            args = tuple(swap.get(a, a) if isinstance(a, Op) else a for a in op.args)
+            if op.name == "round_to":
+                swap[op] = args[0]
+                continue
+            if not op.dtype.is_floating_point:
+                new = op if all(x is y for x, y in zip(args, op.args, strict=True)) else Op(op.name, args, op.dtype)
+            elif op.name == "constant":
+                bits = torch.tensor(float(op.args[0]), dtype=half).view(torch.int16).item()
+                new = Op("constant", (bits,), torch.int16)
+            elif op.name in ("neg", "abs"):
+                mask = sign if op.name == "neg" else rest
+                if mask not in ops:
+                    ops.append(mask)
+                new = Op("bitwise_xor" if op.name == "neg" else "bitwise_and", (args[0], mask), torch.int16)
+            else:
+                new = Op(op.name, args, torch.int16)
+            ops.append(new)
+            swap[op] = new
+        phases.append(Phase(phase.loops, tuple(ops)))
+    buffers = tuple(replace(b, dtype=torch.int16) if b.dtype is half else b for b in spec.buffers)
+    return replace(spec, phases=tuple(phases), buffers=buffers, _cache={})
 
 
 def _narrowed(a: Op) -> Op:

@@ -22,12 +22,19 @@ def _large_along_memory(g: Any, x: TensorValue, dim: int, *rest: Any) -> bool:
     return math.prod(s.lo for s in x.shape) >= _LARGE and _along_memory(g, x, dim)
 
 
+def _halves_along_memory(g: Any, x: TensorValue, dim: int, *rest: Any) -> bool:
+    """Vectors of 16-bit floats cannot be gathered."""
+    return x.dtype.itemsize == 2 and _large_along_memory(g, x, dim)
+
+
 _LARGE = 1 << 16
 
 LIBRARY: dict[str, Callable[..., bool]] = {
     # one chain of comparisons a row, nothing to vectorise: 1024 x 1024 0.33
     "cummax": _along_memory,
     "cummin": _along_memory,
+    # bfloat16 1024 x 512 0.54
+    "gather": _halves_along_memory,
     # one element at a time on both sides, and ATen checks each index once for all rows: 1024 x 512 0.54, 0.82, 0.60
     "index_select": _large_along_memory,
     "scatter": _large_along_memory,
