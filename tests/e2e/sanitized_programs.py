@@ -20,6 +20,9 @@ F = torch.nn.functional
 # Kernels with tails, windows, gathers and scans, at sizes around a vector's length.
 CALLS = {
     "pointwise": lambda x: F.gelu(x) * torch.tanh(x) + x.exp().log1p(),
+    "stages": lambda x: torch.tanh(torch.exp(-torch.arange(3001) * x.reshape(-1)[0].abs()).add(1).log() + x.sum()),
+    "moves": lambda x: tuple(torch.cat([h, -h, h.flip(0)], 1) for h in ((x @ x.t()).bfloat16(), (x @ x.t()).half())),
+    "sums of rows": lambda x: F.embedding(torch.arange(8).view(2, 4) % x.shape[0], x).sum(1),
     "rows": lambda x: F.softmax(x, -1) + F.layer_norm(x, x.shape[-1:]),
     "columns": lambda x: x.sum(0) + x.amax(0) + x.var(0),
     "all": lambda x: (x.sum(), x.argmax(), x.argmin(-1), x.prod(), x.std()),

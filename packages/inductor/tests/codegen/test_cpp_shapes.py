@@ -162,3 +162,19 @@ def test_bounds(bound, dtype):
     x = torch.cat([torch.randn(70), torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0])]).to(dtype)
     t = Tracer(x)
     run(t.finish(t.maximum(x, bound), t.minimum(x, bound)), [x], "cpp")
+
+
+def test_positions_of_rows_and_of_lanes():
+    x, rows, columns = torch.randn(20, 90), torch.randint(0, 20, (7, 1)), torch.randint(0, 90, (64,))
+    t = Tracer(x, rows, columns)
+    wide = [t.broadcast_in_dim(i, (7, 64), d) for i, d in ((rows, (0, 1)), (columns, (1,)))]
+    run(t.finish(t.index(x, wide)), [x, rows, columns], "cpp", rtol=0, atol=0, stride=False)
+
+
+@pytest.mark.parametrize("width", [3, 7, 12])
+def test_positions_of_short_rows(width):
+    """Rows become lanes: a position of a row is no longer the same for all of them."""
+    x, rows = torch.randn(50, width), torch.randint(0, 50, (130,))
+    t = Tracer(x, rows)
+    taken = t.take_rows(x, rows)
+    run(t.finish(t.sum(taken, (1,), torch.float32), t.amax(taken, (1,))), [x, rows], "cpp", rtol=1e-5, atol=1e-6)

@@ -83,6 +83,7 @@ class KernelWriter(Statements):
                 rows = short_rows(self, self._natural_lanes())
             if rows is not None:
                 self.mode, self.vector_loop, self.short = "column", rows, True
+                self.uniform = self._uniform_positions(rows.name)
                 self.lanes = self._natural_lanes()
 
     # ------------------------------------------------------------------------------------------------- analysis

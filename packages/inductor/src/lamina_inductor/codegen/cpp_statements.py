@@ -50,7 +50,8 @@ class Statements:
         names: dict[str, str] = {}
         for s in e.syms:
             if s in self.symbols:
-                names[s] = f"i64({self._text(self.symbols[s])}[{lane or 0}])"
+                made = self.symbols[s]
+                names[s] = f"i64({self._text(made)}[{0 if made in self.uniform else lane or 0}])"
             elif s == base and lane is not None:
                 names[s] = f"({s} + {lane})"
         return names
