@@ -226,3 +226,23 @@ def test_a_custom_metaclass_and_slots(layers):
 
     c = lamina.compile(Slotted())
     assert float(c(torch.zeros(1))) == 1.0 and made == ["Slotted"] and type(type(c)) is Meta
+
+
+def test_a_subclass_of_a_compiled_modules_class_keeps_its_overrides(layers):
+    class Base(torch.nn.Module):
+        def helper(self, x):
+            return x + 1
+
+        def forward(self, x):
+            return self.helper(x)
+
+    class Derived(type(lamina.compile(Base()))):
+        def helper(self, x):
+            return x + 2
+
+        def forward(self, x):
+            return super().forward(x) * 10
+
+    assert float(Derived()(torch.zeros(()))) == 20
+    with pytest.raises(lamina.OptionError, match="derive"):
+        lamina.compile(Derived())

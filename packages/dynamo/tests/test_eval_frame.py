@@ -640,3 +640,51 @@ def test_a_function_without_tensors_runs_as_it_is_and_so_do_its_callees():
     finally:
         remove()
     assert seen == [("frame skipped", "f")]
+
+
+class Owner:
+    scale = 3
+
+    @lamina_dynamo.disable
+    def left(self, x, *, more=0):
+        return x * self.scale + (1 if lamina_dynamo.is_compiling() else 2) + more
+
+    @staticmethod
+    @lamina_dynamo.disable
+    def loose(x):
+        return x - 1
+
+    @lamina_dynamo.disable
+    def __call__(self, x):
+        return x / 2
+
+
+def test_a_disabled_function_in_a_class_is_a_method():
+    owner, x = Owner(), torch.ones(2)
+    programs = [
+        lambda t: owner.left(t.sin(), more=1) + 1,
+        lambda t: Owner().left(t) * 2,
+        lambda t: Owner.left(owner, t + 1),
+        lambda t: owner.loose(t) + Owner.loose(t),
+        lambda t: owner(t) + 1,
+        lambda t: [m(t) for m in (owner.left,)][0],
+    ]
+    for program in programs:
+        torch.testing.assert_close(lamina_dynamo.optimize("eager")(program)(x), program(x))
+
+
+def test_a_function_whose_last_instruction_raises():
+    def f(x): raise KeyError("mine")
+
+    def g(x):
+        y = x + 1
+        raise ValueError(y.shape)
+
+    for fn, error in ((f, KeyError), (g, ValueError)):
+        def outer(x, fn=fn):
+            lamina_dynamo.graph_break()
+            return fn(x)
+
+        for called in (fn, outer):
+            with pytest.raises(error):
+                lamina_dynamo.optimize("eager")(called)(torch.ones(2))

@@ -60,6 +60,9 @@ def _compile(model: Any, settings: CompileOptions) -> Any:
     from .module import CompiledModule, compile_module, original_of
 
     if isinstance(model, CompiledModule):
+        if type(model).__mro__[1] is not CompiledModule:
+            raise OptionError(f"{type(model).__name__} is derived from the class of a compiled module",
+                              hint="derive it from the original's class")
         model = original_of(model)
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         return model  # TorchScript has compiled it already and shows no Python to capture

@@ -49,7 +49,7 @@ class CompiledModule:
         try:
             call = self._lamina_state.call  # type: ignore[attr-defined]
         except AttributeError:
-            return plain_twin(self)(*args, **kwargs)
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
         try:
             return call(*args, **kwargs)
         except stage_errors() as error:
@@ -86,7 +86,7 @@ def _forward(self: Any, *args: Any, **kwargs: Any) -> Any:
     """`compiled.forward(...)`: compiled, and without hooks, as `forward` of the original is."""
     state = state_of(self)
     if state is None:
-        return plain_twin(self).forward(*args, **kwargs)
+        return super(CompiledModule, self).forward(*args, **kwargs)
     if state.forward is None:
         state.forward = captured(state.original.forward, state.settings)
     try:
@@ -144,7 +144,8 @@ def state_of(model: Any) -> _State | None:
 
 def plain_twin(model: Any) -> Any:
     """Return an object of the original class that shares the `__dict__` of one of the made class."""
-    twin: Any = object.__new__(type(model).__mro__[2])  # after the made class and CompiledModule
+    mro = type(model).__mro__
+    twin: Any = object.__new__(mro[mro.index(CompiledModule) + 1])  # after the made class and CompiledModule
     object.__setattr__(twin, "__dict__", vars(model))
     return twin
 

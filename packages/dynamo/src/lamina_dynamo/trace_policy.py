@@ -66,6 +66,7 @@ _SKIPPED_MODULES = (
     "json.encoder",
     "torch.utils.hooks",
     "numpy",
+    "torch.distributed.nn.functional",
 )
 
 # Modules of torch whose functions are followed as part of a caller, and left to eager whole where they break the

@@ -459,8 +459,9 @@ def unused_result(node: torch.fx.Node) -> torch.fx.Node | None:
 
 def _passes_on(tx: Translator) -> bool:
     """Is it the machinery of module calls, which returns what the call in it gives?"""
-    following = tx.instructions[tx.current_instruction.index + 1]
-    return following.opname == "RETURN_VALUE" and tx.f_globals.get("__name__") == "torch.nn.modules.module"
+    at = tx.current_instruction.index + 1
+    returns = at < len(tx.instructions) and tx.instructions[at].opname == "RETURN_VALUE"
+    return returns and tx.f_globals.get("__name__") == "torch.nn.modules.module"
 
 
 def _eager_at_work() -> bool:

@@ -81,6 +81,7 @@ ROW_MODULES = (
     "torch_api",
     "resampling",
     "random_state",
+    "process_groups",
     "module",
     "context",
     "autograd",

@@ -14,6 +14,7 @@ from ..source import AttrSource
 from .base import VariableTracker
 from .builder import wraps_if
 from .constant import wrap_result
+from .methods import BoundMethodVariable
 from .torch_api import TorchFunctionVariable, handles
 
 
@@ -86,6 +87,12 @@ class DisabledVariable(TorchFunctionVariable):
 
     def describe(self) -> str:
         return f"disabled {getattr(self.value, '__name__', 'callable')}"
+
+    def descriptor_get(self, tx: Any, obj: VariableTracker | None, cls: VariableTracker) -> VariableTracker:
+        """A disabled function in a class is a method, as its original is."""
+        if obj is None or not hasattr(type(self.value.__wrapped__), "__get__"):
+            return self
+        return BoundMethodVariable(self, obj)
 
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]

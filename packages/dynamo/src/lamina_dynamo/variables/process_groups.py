@@ -1,0 +1,44 @@
+"""Process groups of torch.distributed: their name, size and rank are fixed while they live, so collectives that are
+given one become graph nodes that name it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed
+
+from .base import VariableTracker
+from .builder import wraps_type
+from .owner_method import OwnerMethodVariable
+from .user_object import OpaqueObjectVariable
+
+_FIXED = ("group_name", "group_desc")
+_ASKED = ("size", "rank", "name")
+
+
+class ProcessGroupVariable(OpaqueObjectVariable):
+    """A group that exists; it is guarded by identity."""
+
+    __slots__ = ()
+
+    def get_attr(self, tx: Any, name: str) -> VariableTracker:
+        if name in _FIXED:
+            return tx.const(str(getattr(self.value, name)))  # type: ignore[no-any-return]
+        if name in _ASKED:
+            return OwnerMethodVariable(self, name)
+        return super().get_attr(tx, name)
+
+    def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        if name in _ASKED and not args and not kwargs:
+            return tx.const(getattr(self.value, name)())  # type: ignore[no-any-return]
+        return super().call_method(tx, name, args, kwargs)
+
+
+if torch.distributed.is_available():
+
+    @wraps_type(torch.distributed.ProcessGroup)
+    def wrap_process_group(tx: Any, value: Any, source: Any) -> VariableTracker:
+        """See `ProcessGroupVariable`."""
+        if source is not None:
+            tx.output.guard(source, "ID", value)
+        return ProcessGroupVariable(value, source)
