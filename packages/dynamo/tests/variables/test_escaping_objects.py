@@ -210,6 +210,23 @@ def weak_references_compare_by_what_they_refer_to(x, things, thing, other):
     return x + len(things), thing in things, other in things, a == b, a is b, a == weakref.ref(other), {a: 1}[b]
 
 
+@program(full=False)
+def dispatch_that_is_ambiguous(x):
+    from collections.abc import Container, Sized
+    from functools import singledispatch
+
+    @singledispatch
+    def kind(value):
+        return "any"
+
+    kind.register(Sized)(lambda value: "sized")
+    kind.register(Container)(lambda value: "container")
+    try:
+        kind({})
+    except RuntimeError as e:
+        return x, sorted(str(e).replace("Ambiguous dispatch: ", "").split(" or "))
+
+
 FLAG = 3
 
 

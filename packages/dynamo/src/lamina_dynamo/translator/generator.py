@@ -97,7 +97,7 @@ class GeneratorVariable(VariableTracker):
         except ObservedException as e:
             self.finished = True
             if e.matches(StopIteration):
-                raise ObservedException(_escaped_stop(tx, e.vt)) from None
+                raise ObservedException(escaped_stop(tx, e.vt)) from None
             raise
         finally:
             self.running = False
@@ -207,7 +207,7 @@ def only_passes_exit(child: Translator) -> bool:
     return False
 
 
-def _escaped_stop(tx: Any, stop: Any) -> Any:
+def escaped_stop(tx: Any, stop: Any) -> Any:
     """The RuntimeError that a StopIteration becomes which leaves a generator's body."""
     from ..variables.exception import make_exception
 

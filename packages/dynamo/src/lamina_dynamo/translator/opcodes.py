@@ -22,6 +22,7 @@ from .base import NULL, Translator, constant
 from .call import Calls
 from .exceptions import Exceptions
 from .flow import Flow
+from .generator import escaped_stop
 from .names import Names
 from .operations import OPERATORS_310, Operations
 
@@ -178,7 +179,7 @@ class Opcodes(Names, Operations, Flow, Exceptions, Calls, Translator):
         if inst.arg == 3:  # a StopIteration that leaves a generator
             exc = self.stack[-1]
             if issubclass(exc.python_type(), StopIteration):
-                self.raise_exception(RuntimeError, "generator raised StopIteration")
+                raise ObservedException(escaped_stop(self, exc))
         elif inst.arg == 5:
             self.UNARY_POSITIVE(inst)
         elif inst.arg == 6:

@@ -374,6 +374,8 @@ class DispatchVariable(UserFunctionVariable):
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
+        from .formatting import run_checked
+
         names = self.fn.__code__.co_freevars
         cache = self.fn.__closure__[names.index("dispatch_cache")].cell_contents  # type: ignore[index]
         if type(cache) is not weakref.WeakKeyDictionary:  # looking something up in it is the program's business
@@ -384,7 +386,7 @@ class DispatchVariable(UserFunctionVariable):
         cls = args[0].realize()
         if not cls.is_python_constant():
             tx.graph_break("unknown_call", function="singledispatch on a class made inside")
-        implementation = self.fn(cls.as_python_constant())
+        implementation = run_checked(tx, lambda: self.fn(cls.as_python_constant()))
         for key, value in registry.pairs(tx):
             real = registry.real[key.as_python_constant()] if key.is_python_constant() else None
             if real is implementation:
