@@ -211,6 +211,11 @@ class Codegen:
             # objects made empty on the way (cells, instances, containers on a cycle) get their contents now
             effects.drain(self)
 
+    def whole(self, vt: VariableTracker) -> None:
+        """Push an object that the next instructions look at: it and its class have all that they are to have."""
+        self(vt)
+        self.output.side_effects.drain(self)
+
     def remember(self, vt: VariableTracker) -> None:
         """The value on top of the stack is ``vt``'s object; it stays there."""
         name = self.new_temp("v")

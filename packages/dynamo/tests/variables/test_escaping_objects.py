@@ -3,6 +3,7 @@
 import contextlib
 import re
 import sys
+import threading
 import weakref
 
 import pytest
@@ -227,6 +228,88 @@ def dispatch_that_is_ambiguous(x):
         return x, sorted(str(e).replace("Ambiguous dispatch: ", "").split(" or "))
 
 
+@program(full=False)
+def cause_of_an_exception_that_passed_a_break(x):
+    try:
+        try:
+            raise KeyError("k")
+        except KeyError as e:
+            raise aside(ValueError("v")) from aside(e)
+    except ValueError as e:
+        kept = aside(e)
+    return x + 1, kept.__cause__.args, kept.__suppress_context__, kept.__context__ is kept.__cause__
+
+
+@program(full=False)
+def weakly_referenced_local_lives_on(x):
+    thing = Thing()
+    thing.value = x
+    ref = weakref.ref(thing)
+    return ref() is thing, x + aside(ref)().value
+
+
+@program(full=False)
+def slot_filled_and_emptied_again(x):
+    class Slotted:
+        __slots__ = ("a",)
+
+    s = aside(Slotted())
+    s.a = x
+    value = s.a + 1
+    del s.a
+    return value, hasattr(s, "a")
+
+
+@program(full=False)
+def iterators_over_objects_made_inside(x):
+    class Items:
+        def __init__(self):
+            self.left = 2
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            return x + self.left
+
+        def __getitem__(self, i):
+            return [5, 6][i]
+
+        def __len__(self):
+            return 2
+
+        def __call__(self, k=1):
+            return x + k
+
+    class ByIndex:
+        def __getitem__(self, i):
+            return (3, 4)[i]
+
+    pairs = aside(zip(ByIndex(), Items()))
+    return (
+        list(pairs),
+        list(aside(enumerate(Items()))),
+        list(aside(map(Items(), [1, 2]))),
+        list(aside(reversed(Items()))),
+        next(aside(iter(Items(), 9))),
+    )
+
+
+LOCAL = threading.local()
+LOCAL.there = 3
+
+
+@program()
+def attributes_a_thread_lacks(x):
+    try:
+        LOCAL.absent  # noqa: B018
+    except AttributeError as e:
+        return x + LOCAL.there, hasattr(LOCAL, "absent"), getattr(LOCAL, "absent", 2), e.name
+
+
 FLAG = 3
 
 
@@ -340,3 +423,14 @@ def test_an_argument_list_of_an_exception_from_outside():
 
     result, same, args = fn(torch.ones(2))
     assert same and args is error.args and torch.equal(result, torch.full((2,), 4.0))
+
+
+def test_what_a_thread_lacks_is_guarded():
+    fn = lamina_dynamo.optimize("eager", fullgraph=True)(lambda x: x + getattr(LOCAL, "more", 1))
+    assert float(fn(torch.zeros(()))) == 1
+    LOCAL.more = 5
+    try:
+        assert float(fn(torch.zeros(()))) == 5
+    finally:
+        del LOCAL.more
+    assert float(fn(torch.zeros(()))) == 1

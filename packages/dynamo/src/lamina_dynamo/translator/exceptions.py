@@ -34,7 +34,10 @@ class Exceptions:
             cause = cause.realize()
             exc.cause = None if is_none(cause) else self._instance(cause, "exception causes")
             exc.suppress_context = True
+        before = exc.context
         chain_context(exc, self.root.handled_exception)
+        if exc.value is not None and (cause is not None or exc.context is not before):  # one from outside
+            self.output.side_effects.mutation(exc)
         raise ObservedException(exc)
 
     def _instance(self, vt: VariableTracker, what: str = "exceptions") -> Any:

@@ -20,7 +20,11 @@ _HEAP_TYPE = 1 << 9  # made by a class statement
 
 
 def has_finalizer(vt: VariableTracker) -> bool:
-    """Is it an object from outside that runs code of its class when it dies? Records no guard."""
+    """Is it an object from outside that runs code of its class when it dies, or one that a weak reference of the region
+    looks at? Records no guard.
+    """
+    if getattr(vt, "is_watched", False):
+        return True
     if vt.source is None:
         return False
     if type(vt) is LazyVariable and not vt.is_realized:

@@ -221,7 +221,7 @@ class SequenceIterator(IteratorVariable):
             codegen.load_const(())
             codegen.load_const(-1)
         else:
-            codegen(self.obj)
+            codegen.whole(self.obj)
             codegen.load_const(self.index)
         codegen.call_function(2)
 
@@ -379,7 +379,7 @@ class CallIterator(IteratorVariable):
             codegen.call_function(1)
             return
         codegen.push_function(iter)
-        codegen(self.fn)
+        codegen.whole(self.fn)
         codegen(self.sentinel)
         codegen.call_function(2)
 
@@ -413,7 +413,7 @@ class RecipeIterator(IteratorVariable):
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(self.kind)
         for part in self.parts:
-            codegen(part)
+            codegen.whole(part)
         codegen.call_function(len(self.parts))
 
 
@@ -491,7 +491,7 @@ class ZipIterator(IteratorVariable):
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(zip)
         for iterator in self.iterators:
-            codegen(iterator)
+            codegen.whole(iterator)
         if self.strict:
             codegen.load_const(True)
             codegen.call_kw(len(self.iterators) + 1, ("strict",))
@@ -535,7 +535,7 @@ class EnumerateIterator(IteratorVariable):
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.push_function(enumerate)
-        codegen(self.iterator)
+        codegen.whole(self.iterator)
         codegen(self.count)
         codegen.call_function(2)
 

@@ -6,6 +6,8 @@ import threading
 import types
 from typing import Any
 
+from ..source import AttrSource, PythonSource
+from .attributes import raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
 from .user_object import UserObjectVariable
@@ -73,12 +75,13 @@ class ThreadLocalVariable(UserObjectVariable):
     is_mutable = False
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
-        from ..source import AttrSource
-
         try:
             value = getattr(self.value, name)
         except AttributeError:
-            tx.graph_break("thread_local", attribute=name)
+            if self.source is None or hasattr(type(self.value), "__getattr__"):
+                tx.graph_break("thread_local", attribute=name)
+            tx.output.guard(PythonSource(self.source, lacks_attribute, name), "CONSTANT", True)
+            raise_attribute_error(tx, self, name)
         return tx.wrap(value, None if self.source is None else AttrSource(self.source, name))
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:
@@ -86,3 +89,8 @@ class ThreadLocalVariable(UserObjectVariable):
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.load_global_alias("local", self.value)
+
+
+def lacks_attribute(obj: Any, name: str) -> bool:
+    """For guards: what the calling thread sees."""
+    return not hasattr(obj, name)

@@ -36,8 +36,8 @@ class UserObjectVariable(VariableTracker):
     """
 
     __slots__ = (
-        "attrs", "changed_slots", "cls", "cls_vt", "dict_assigned", "read", "readded", "shared", "slots", "storage",
-        "value",
+        "attrs", "changed_slots", "cls", "cls_vt", "dict_assigned", "is_watched", "read", "readded", "shared", "slots",
+        "storage", "value",
     )  # fmt: skip
     is_mutable = True
 
@@ -66,6 +66,8 @@ class UserObjectVariable(VariableTracker):
         #: a dict that several objects share); whether the program assigned it
         self.shared: Any = None
         self.dict_assigned = False
+        #: whether the region made a weak reference to it: a name that holds it is not let go early
+        self.is_watched = False
         #: __slots__ entries by descriptor
         self.slots: dict[Any, Any] = {}
         self.changed_slots: set[Any] = set()
@@ -439,8 +441,13 @@ def write_slot(obj: Any, descriptor: Any, value: Any) -> None:
 
 
 def delete_slot(obj: Any, descriptor: Any) -> None:
-    """Deletes a `__slots__` entry without running `__delattr__`, for generated code."""
-    descriptor.__delete__(obj)
+    """Empties a `__slots__` entry without running `__delattr__`, for generated code. It may be empty: the region
+    filled it and emptied it again.
+    """
+    try:
+        descriptor.__delete__(obj)
+    except AttributeError:
+        pass
 
 
 def store_in_instance(obj: Any, name: str, value: Any) -> None:

@@ -95,7 +95,10 @@ def _register_weakref() -> None:
             tx.graph_break("weak_reference", reason="callback")
         if target.source is None and not isinstance(target.realize(), UserObjectVariable):
             tx.graph_break("weak_reference", reason="object made inside")
-        return WeakRefVariable(target.realize())
+        target = target.realize()
+        if isinstance(target, UserObjectVariable):
+            target.is_watched = True
+        return WeakRefVariable(target)
 
     CONSTRUCTORS[weakref.ref] = make
 
