@@ -457,3 +457,23 @@ def test_out_is_written_where_fakes_see_no_write():
         return torch.linalg.matrix_rank(x, out=out), out
 
     assert [int(t) for t in lamina_dynamo.optimize("eager")(fn)(torch.eye(5))] == [5, 5]
+
+
+def test_weights_of_recurrent_modules_are_packed_while_translating(monkeypatch):
+    """As on a card, where the function reads addresses."""
+    from lamina_dynamo.variables import recurrent
+
+    asked = []
+    monkeypatch.setattr(recurrent, "is_packed_by_cudnn", lambda weight: not asked.append(weight))
+    lstm = torch.nn.LSTM(3, 4)
+
+    @lamina_dynamo.optimize("eager", fullgraph=True)
+    def run(x):
+        lstm.flatten_parameters()
+        return lstm(x)[0]
+
+    x = torch.ones(2, 1, 3)
+    expected = lstm(x)[0]
+    for _ in range(2):
+        torch.testing.assert_close(run(x), expected)
+    assert len(asked) == 1 and asked[0] is lstm.weight_ih_l0

@@ -15,6 +15,7 @@ from .builder import wraps_type
 from .cells import CellVariable
 from .methods import BoundMethodVariable
 from .module_walk import WALKS, walk_modules
+from .recurrent import FLATTEN, flatten_now
 
 CO_VARARGS = inspect.CO_VARARGS
 CO_VARKEYWORDS = inspect.CO_VARKEYWORDS
@@ -266,6 +267,10 @@ class UserFunctionVariable(FunctionVariable):
             walk = walk_modules(tx, self.fn, args[0])
             if walk is not None:
                 return walk
+        if self.fn is FLATTEN and len(args) == 1 and not kwargs:
+            done = flatten_now(tx, args[0])
+            if done is not None:
+                return done
         return tx.inline(self, args, kwargs)
 
     def bind(
