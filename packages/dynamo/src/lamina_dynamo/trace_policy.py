@@ -143,7 +143,7 @@ def is_advice_to_others(fn: Any, caller: str | None) -> bool:
     return (
         fn.get_code().co_name == "graph_break"
         and (caller or "").startswith("torch.optim.")
-        and fn.get_globals().get("__name__") == "torch._dynamo.decorators"
+        and (fn.get_globals().get("__name__") or "").startswith(OTHER_COMPILERS)
     )
 
 
