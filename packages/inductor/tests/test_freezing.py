@@ -51,12 +51,35 @@ def test_what_follows_from_constants_is_computed_once():
     assert "rsqrt" in kept  # the graph given stays as it is
 
 
-def test_nan_passes_the_rectifier():
-    gm, inputs = _network(True)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_nan_passes_the_rectifier(layout, value):
+    gm, inputs = _network(True, layout)
     frozen = freeze(gm, dict(enumerate(inputs[1:], 1)), lambda g: compile_graph(g, target=TARGET))
-    inputs[0][0, 3, 4, 5] = float("nan")
+    frozen.unboxed(*inputs)
+    assert not frozen.thawed
+    inputs[0][0, 3, 4, 5] = value
     got, want = frozen.unboxed(*inputs)[0], compile_graph(gm, target="reference").unboxed(*inputs)[0]
-    assert got.isnan().any() and torch.equal(got.isnan(), want.isnan())
+    assert frozen.thawed and not want.isfinite().all()
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_rectifiers_stay_apart_where_nan_can_come_about():
+    x, weight = torch.randn(2, 8, 9, 11).to(memory_format=torch.channels_last), torch.randn(16, 8, 3, 3)
+    for operation in ("log", "sqrt", "reciprocal"):
+        t = Tracer(x, weight)
+        made = getattr(t, operation)(x)  # of negative numbers and of zero
+        y = t.maximum(t.convolution(made, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), 0.0)
+        gm = t.finish(y)
+        frozen = freeze(gm, {1: weight}, lambda g: compile_graph(g, target=TARGET))
+        torch.testing.assert_close(frozen.unboxed(x, weight)[0], _expected(gm), rtol=1e-3, atol=1e-3, equal_nan=True)
+        assert not frozen.thawed
+    broken = weight.clone()
+    broken[0, 0, 0, 0] = float("nan")
+    t = Tracer(x, broken)
+    gm = t.finish(t.maximum(t.convolution(x, broken, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), 0.0))
+    frozen = freeze(gm, {1: broken}, lambda g: compile_graph(g, target=TARGET))
+    torch.testing.assert_close(frozen.unboxed(x, broken)[0], _expected(gm), rtol=1e-3, atol=1e-3, equal_nan=True)
 
 
 @pytest.mark.parametrize("how", ["replaced", "written", "moved"])

@@ -7,6 +7,9 @@ library computes with (`lowering.frozen`).
 A frozen graph looks at every call whether it got the tensors it was made from, as they were: when a parameter was
 replaced or written to, it hands over to an ordinary graph, compiled then. Writes that leave no trace
 in a tensor's version (through ``.data``, another process, another library) are not seen: that is what freezing means.
+
+The library's rectifier makes NaN zero. It is used only where no NaN can come about unless one, or an infinity, comes
+in: then every call looks at its inputs, and one that is not finite runs the ordinary graph, too.
 """
 
 from __future__ import annotations
@@ -29,15 +32,22 @@ _CHAIN = {"add", "sub", "mul", "div"}
 class FrozenGraph:
     """`frozen` for the tensors it was made from, `thaw()` (compiled on first use) for any others. Boxed.
 
-    `values`: input position -> tensor. `thawed` tells whether the ordinary graph was needed.
+    `values`: input position -> tensor; `finite`: positions of inputs that must be finite. `thawed` tells whether the
+    ordinary graph was needed.
     """
 
     _boxed_call = True
 
     def __init__(
-        self, frozen: Callable[..., Any], values: Mapping[int, torch.Tensor], count: int, thaw: Callable[[], Any]
+        self,
+        frozen: Callable[..., Any],
+        values: Mapping[int, torch.Tensor],
+        count: int,
+        thaw: Callable[[], Any],
+        finite: Sequence[int] = (),
     ) -> None:
         self.frozen = frozen
+        self._finite = tuple(finite)
         self._run = getattr(frozen, "unboxed", frozen)
         self._watched = tuple((k, t, t._version, t.data_ptr()) for k, t in values.items())
         self._kept = tuple(k for k in range(count) if k not in values)
@@ -47,7 +57,7 @@ class FrozenGraph:
 
     @property
     def thawed(self) -> bool:
-        """True once a call has come with other tensors."""
+        """True once a call has come with other tensors, or with NaN where that matters."""
         return self._ordinary is not None
 
     def unboxed(self, *args: Any) -> Sequence[Any]:
@@ -55,7 +65,10 @@ class FrozenGraph:
         for k, tensor, version, address in self._watched:
             given = args[k]
             if given is not tensor or given._version != version or given.data_ptr() != address:
-                return self._run_ordinary(args)
+                return self._run_ordinary(args, "a frozen parameter was replaced or written to")
+        for k in self._finite:
+            if not math.isfinite(args[k].sum(dtype=torch.float32).item()):
+                return self._run_ordinary(args, "an input that is not finite")
         if self._pick is not None:
             return self._run(*self._pick(args))
         return self._run(*(args[k] for k in self._kept))
@@ -66,9 +79,9 @@ class FrozenGraph:
         out = self.unboxed(*args)
         return out if isinstance(out, list) else list(out)
 
-    def _run_ordinary(self, args: tuple) -> Sequence[Any]:
+    def _run_ordinary(self, args: tuple, why: str) -> Sequence[Any]:
         if self._ordinary is None:
-            report("fallback", "a frozen parameter was replaced or written to: compiled again without freezing")
+            report("fallback", f"{why}: compiled again without freezing")
             compiled = self._thaw()
             self._ordinary = getattr(compiled, "unboxed", compiled)
         return self._ordinary(*args)
@@ -86,7 +99,12 @@ def freeze(
     values = {k: t for k, t in values.items() if placeholders[k].users and type(t) in plain}
     if not values:
         return compile_(gm)
-    return FrozenGraph(compile_(with_constants(gm, values)), values, len(placeholders), lambda: compile_(gm))
+    frozen = with_constants(gm, values)
+    finite: list[int] = []
+    if any(EPILOGUE in n.meta for n in frozen.graph.nodes):
+        kept = [k for k in range(len(placeholders)) if k not in values]
+        finite = [k for k in kept if _is_floating(placeholders[k])]
+    return FrozenGraph(compile_(frozen), values, len(placeholders), lambda: compile_(gm), finite)
 
 
 def with_constants(gm: GraphModule, values: Mapping[int, torch.Tensor]) -> GraphModule:
@@ -103,9 +121,10 @@ def with_constants(gm: GraphModule, values: Mapping[int, torch.Tensor]) -> Graph
             if getattr(node.target, "name", "") == "convolution":
                 _absorb_affine(node, known)
     out.graph.eliminate_dead_code()  # so that a convolution has only its true users left
-    for node in out.graph.nodes:
-        if getattr(node.target, "name", "") == "convolution":
-            _absorb_rectifier(node)
+    if _stays_finite(out, known):
+        for node in out.graph.nodes:
+            if getattr(node.target, "name", "") == "convolution":
+                _absorb_rectifier(node)
     out.graph.eliminate_dead_code()
     out.recompile()
     return out
@@ -205,6 +224,37 @@ def _absorb_affine(conv: Node, known: _Constants) -> None:
     new_weight = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(wide)
     conv.args = (x, known.make(conv, new_weight), known.make(conv, shift.to(tensor.dtype)), *conv.args[3:])
     last.replace_all_uses_with(conv)
+
+
+# Finite for finite operands (but where a result is too large for its dtype). ``div`` by a number is, too.
+_FINITE = frozenset(
+    "convolution addmm mm bmm baddbmm add sub mul neg abs maximum minimum sum amax amin max_pool2d avg_pool2d reshape "
+    "permute slice broadcast_in_dim cat concatenate restride as_strided clone convert_element_type sigmoid tanh erf "
+    "where eq ne lt le gt ge".split()
+)
+
+
+def _is_floating(node: Node) -> bool:
+    dtype = getattr(node.meta.get("val"), "dtype", None)
+    return dtype is not None and dtype.is_floating_point
+
+
+def _stays_finite(gm: GraphModule, known: _Constants) -> bool:
+    """Whether all values of a graph are finite if its inputs are."""
+    for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            tensor = known.tensors.get(node)
+            if tensor is None or not math.isfinite(tensor.sum(dtype=torch.float64).item()):
+                return False
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            name = getattr(node.target, "name", "")
+            by = node.args[1] if name == "div" and len(node.args) > 1 else None
+            if name not in _FINITE and not (isinstance(by, (int, float)) and by != 0):
+                return False
+        numbers = [a for a in node.args if isinstance(a, float)]
+        if not all(map(math.isfinite, numbers)):
+            return False
+    return True
 
 
 def _absorb_rectifier(conv: Node) -> None:
