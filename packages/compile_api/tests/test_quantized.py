@@ -33,6 +33,29 @@ def test_weights_dequantized_in_the_program():
     _agree(lambda x: torch.relu(x @ (weight.float() * scale[:, None]).t() + 1), torch.randn(8, 32))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 8, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_widened_in_the_program(dtype, rows):
+    weight, scale = torch.randint(-128, 127, (64, 32), dtype=torch.int8), (torch.rand(64) / 100).to(dtype)
+    x = torch.randn(*((2, rows // 2) if rows > 1 else (1,)), 32).to(dtype)
+    bias = torch.randn(64).to(dtype)
+    tolerance = 1e-4 if dtype is torch.float32 else 3e-2
+    linear = torch.nn.functional.linear
+    _agree(lambda x: torch.relu(linear(x, weight.to(dtype)) * scale), x, tolerance)
+    _agree(lambda x: torch.relu(linear(x, weight.to(dtype) * scale[:, None], bias)), x, tolerance)
+
+
+def test_products_measured_at_compile_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAMINA_CACHE_DIR", str(tmp_path))
+    net, x = nn.Sequential(nn.Linear(24, 40), nn.ReLU(), nn.Linear(40, 8)), torch.randn(4, 24)
+    explained = lamina.explain(net, mode="max-autotune", backward=False)
+    with torch.no_grad():
+        first, second = explained(x), explained(x)
+        torch.testing.assert_close(first.result, net(x), rtol=1e-5, atol=1e-5)
+    assert len(first.measured) == 2 and all(" (µs: " in line for line in first.measured)
+    assert first.measured == second.measured  # kept in the cache
+
+
 def test_weight_only_int8():
     weight, scale = torch.randint(-128, 127, (64, 32), dtype=torch.int8), (torch.rand(64) / 100).bfloat16()
     x = torch.randn(8, 32).bfloat16()

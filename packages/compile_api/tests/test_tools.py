@@ -170,12 +170,15 @@ def test_breaks_and_kernels_of_the_layers_are_sorted_in(stack):
         Event("capture", "recompile", {"guard": "x.shape[0] == 3", "old": 3, "new": 4}),
         Event("inductor", "kernel", {"name": "k0", "source": "int x;"}),
         Event("inductor", "fusion refused", {"a": "k0", "b": "k1", "reason": "loops differ"}),
+        Event("inductor", "autotune", "measuring product 2x2"),
+        Event("inductor", "autotune", "product 2x2: linear (µs: library 2.0, linear 1.0)"),
     ]
     r.events.append(r.events[0])
     e = explanation.explanation_of(r, "f")
     assert len(e.breaks) == 1 and e.counts()["graph breaks"] == 2 and "in 2 compiles" in str(e) + e.html()
     assert e.breaks[0].kind == "unknown_builtin" and e.kernels == [("k0", "int x;")]
     assert "loops differ" in str(e) and "x.shape[0] == 3" in str(e)
+    assert e.measured == ["product 2x2: linear (µs: library 2.0, linear 1.0)"] and "measured:\n    product" in str(e)
     assert "unknown_builtin" in e.html() and "move it" in e.html()
 
 
