@@ -40,6 +40,8 @@ SAMPLE = (
     ("test_descr", "ClassPropertiesAndMethods", "test_cycle_through_dict"),
     ("test_descr", "ClassPropertiesAndMethods", "test_uninitialized_modules"),
     ("test_itertools", "TestBasicOps", "test_combinations"),
+    ("test_itertools", "RegressionTests", "test_issue30347_2"),
+    ("test_functools", "TestSingleDispatch", "test_mro_conflicts"),
     ("test_descr", "ClassPropertiesAndMethods", "test_special_method_lookup"),
     ("test_descr", "ClassPropertiesAndMethods", "test_mutable_bases_with_failing_mro"),
     ("test_collections", "TestUserObjects", "test_list_copy"),

@@ -509,7 +509,9 @@ class GroupByIterator(IteratorVariable):
             stop(tx)
         item = self.current
         self.current = None
-        return item  # type: ignore[return-value]
+        if item is None:  # comparing the keys took it
+            stop(tx)
+        return item
 
     def children(self) -> Any:
         return (self.iterator,)
