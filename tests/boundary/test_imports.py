@@ -100,6 +100,8 @@ READ_ONLY_STRINGS: dict[str, set[str]] = {
         "torch.compiler.is_dynamo_compiling",
         "torch.compiler.is_exporting",
     },
+    # An optimizer that torch wrapped calls `graph_break` of this module, which is recognised by its name.
+    "lamina_dynamo/trace_policy.py": {"torch._dynamo.decorators"},
 }
 
 
