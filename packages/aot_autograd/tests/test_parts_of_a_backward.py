@@ -142,3 +142,22 @@ def test_parts_of_one_memory_one_of_them_written(fn, kind):
         assert results[1] is results[0]
     else:
         torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: (x + 1,), lambda x: (x.sum(), -x), lambda x: (x.view(-1).t(),), lambda x: (x * 2,), lambda x: (x.exp(),),
+])  # fmt: skip
+def test_a_second_backward_is_refused_where_eager_refuses_it(fn):
+    results = []
+    for compile_it in (False, True):
+        x = leaf(2, 3)
+        out = (compiled(fn, x) if compile_it else fn)(x)
+        loss = sum(o.sum() for o in out)
+        loss.backward()
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            results.append(str(error)[:60])
+        else:
+            results.append(x.grad.tolist())
+    assert results[0] == results[1]

@@ -263,12 +263,15 @@ class _Trace:
             grad_inputs = []
         tangents = [i for i, flag in enumerate(differentiable) if flag] if grad_inputs else []
         grads: list[Any] = []
+        frees = True
         if tangents and self.with_backward:
             grads = self._trace_backward(forward_tensors, tangents, grad_inputs)
+            frees = self._frees(forward_tensors, tangents, grad_inputs)
         meta = GraphMetadata(
             infos, outputs, mutated, len(slots), len(bases), differentiable, grad_inputs, grad_enabled, len(self.roots)
         )
         meta.final_grad_enabled = final_grad
+        meta.frees = frees
         fresh = forward_tensors[len(mutated) :]
         meta.versions = [0] * len(mutated) + [_writes_to(t) for t in fresh]
         meta.output_is_tuple = is_tuple
@@ -340,6 +343,27 @@ class _Trace:
                 # the program's own mistake, and no mistake at all if it never calls backward
                 raise UnsupportedError(why) from error
         return [None if grad is None else tracer.lower(grad) for grad in results]
+
+
+    def _frees(self, tensors: list, tangents: list[int], grad_inputs: list[int]) -> bool:
+        """Whether eager's backward frees what it saved, so that it cannot run again; asked where nothing is saved
+        here."""
+        for node in self.graph.nodes:
+            if node.meta["partition"] == "backward" and any(map(_is_forward_value, node.all_input_nodes)):
+                return True
+        outputs = tuple(tensors[i] for i in tangents)
+        with DisableAutocast(), self.tracer:
+            try:
+                run_backward(
+                    outputs, tuple(torch.zeros_like(o) for o in outputs), tuple(self.leaves[i] for i in grad_inputs)
+                )
+            except RuntimeError:
+                return True
+        return False
+
+
+def _is_forward_value(node: fx.Node) -> bool:
+    return node.meta["partition"] != "backward" and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _writes_to(value: Any) -> int:

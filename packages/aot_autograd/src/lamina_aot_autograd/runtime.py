@@ -649,10 +649,13 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         source.add(2, f"return ({'None, ' * meta.num_forward_inputs})")
     # autograd is not asked whether what only unused outputs need was overwritten
     names["saved_for"] = _SavedFor(parts, _watched_outputs(joint, parts))
-    source.add(1, "try:")
-    source.add(2, "saved = ctx.saved_tensors")
-    source.add(1, "except RuntimeError as error:")
-    source.add(2, f"saved = saved_for(ctx, {'(grad,)' if single else 'grads'}, error)")
+    if meta.frees or any(v.is_tensor for v in parts.saved):
+        source.add(1, "try:")
+        source.add(2, "saved = ctx.saved_tensors")
+        source.add(1, "except RuntimeError as error:")
+        source.add(2, f"saved = saved_for(ctx, {'(grad,)' if single else 'grads'}, error)")
+    else:
+        source.add(1, "saved = ()")
     source.add(1, "if is_grad_enabled():")
     source.add(2, f"return double(ctx, saved, {'(grad,)' if single else 'grads'})")
     names["is_legacy_batched"] = is_legacy_batched

@@ -90,6 +90,7 @@ class GraphMetadata:
     output_is_tuple: bool = True
     keeps_inputs: bool = False  # for a gradient of gradients that the program itself takes
     final_grad_enabled: bool = True
+    frees: bool = True  # eager's backward cannot run twice without retain_graph
     versions: list[int] = dataclasses.field(default_factory=list)
 
     @property
