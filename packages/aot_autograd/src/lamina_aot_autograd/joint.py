@@ -45,6 +45,7 @@ _OWN_MISTAKES = {
     "returned an invalid gradient": "an operator whose gradient has another shape than its input",
     "derivative for": "an operator without a derivative",
     "is not differentiable": "an operator without a derivative",
+    "on tensor with symbolic sizes": "a derivative of torch's that takes no symbolic sizes",
 }
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 

@@ -354,8 +354,11 @@ def native_group_norm_backward(
 
 @signed("mkldnn_rnn_layer_backward.default")
 def rnn_layer_backward(x: Any, w1: Any, w2: Any, w3: Any, w4: Any, hx: Any, cx: Any, *_: Any) -> tuple:
-    """The kernel adds up in float32 and answers in it, whatever the inputs are; torch's meta kernel says otherwise."""
-    return tuple(_of(t)._replace(dtype=torch.float32) for t in (x, w1, w2, w3, w4, hx, cx))
+    """The kernel adds up in float32 and answers in it, whatever the inputs are; torch's meta kernel says otherwise. A
+    layer without biases is given matrices of zeros in their place; the gradients are those of biases."""
+    bias = TensorMeta((w1.shape[0],), (1,), torch.float32, x.device)
+    gx, g1, g2, ghx, gcx = (_of(t)._replace(dtype=torch.float32) for t in (x, w1, w2, hx, cx))
+    return gx, g1, g2, bias, bias, ghx, gcx
 
 
 def _batch_norm(x: Any, params: tuple, training: bool) -> tuple:
