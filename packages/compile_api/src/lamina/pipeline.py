@@ -212,7 +212,7 @@ def _laid_out(run: Callable[..., Any], gm: Any, aot: Any) -> Callable[..., Any]:
     direct = getattr(run, "unboxed", None)
     if direct is None:  # somebody else's stage
         return run
-    values = [getattr(node, "meta", {}).get("val") for node in gm.graph.output_node().args[0]]
+    values: list[Any] = [getattr(node, "meta", {}).get("val") for node in gm.graph.output_node().args[0]]
     strides = [
         tuple(v.stride()) if hasattr(v, "stride") and all(type(n) is int for n in (*v.shape, *v.stride())) else None
         for v in values
