@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from benchmarks.models import huggingface, registry, report, run, vision_packages, worker
 
@@ -105,8 +106,6 @@ def test_worker_reports_an_unknown_model():
 
 
 def test_relative_error():
-    import torch
-
     x = torch.tensor([3.0, 4.0], dtype=torch.float64)
     assert worker.relative_error([x], [x]) == 0.0
     assert worker.relative_error([x + torch.tensor([0.0, 5.0])], [x]) == pytest.approx(1.0)
@@ -166,3 +165,43 @@ def test_a_stopped_run_goes_on(tmp_path: pathlib.Path):
     out.write_text(json.dumps(result()) + "\n\n" + json.dumps(result(mode="train")) + "\n")
     assert {run.key_of(r)[2] for r in run.read(out)} == {"infer", "train"}
     assert run.read(tmp_path / "none.jsonl") == []
+
+
+def test_an_ill_conditioned_tensor_hides_no_fault_in_another():
+    ref = [torch.ones(4, dtype=torch.float64), torch.full((100,), 10.0, dtype=torch.float64)]
+    spread = [1e-7, 50.0]  # the second has no right digit in any neighbour
+    right = [ref[0] * (1 + 1e-7), ref[1] * 2]
+    wrong = [ref[0] * 1.01, ref[1] * 2]
+    assert worker.beyond_spread(right, ref, spread, 1e-5) < 1 < worker.beyond_spread(wrong, ref, spread, 1e-5)
+    assert worker.relative_error(wrong, ref) < 2 * sum(spread) / 100  # together it was not seen
+    assert worker.beyond_spread([torch.zeros(2)], [torch.zeros(2)], [0.0], 1e-5) == 0.0
+
+
+def test_a_line_written_in_part_is_left_out_and_kept_apart(tmp_path: pathlib.Path):
+    path = tmp_path / "rows.jsonl"
+    run.append(path, {"key": "a"})
+    with path.open("a") as f:
+        f.write('{"key": "b", "sta')
+    run.append(path, {"key": "c"})
+    assert [r["key"] for r in run.read(path)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--mode", "fast"], "infer, train"),
+    (["--impl", "lamina,jax"], "'jax'"),
+    (["--dtype", "f32"], "float32, amp"),
+    (["--shard", "3/2"], "1/4"),
+    (["--only", "no_such_model"], "no_such_model"),
+    (["--report", "/nowhere.jsonl"], "/nowhere.jsonl"),
+])
+def test_wrong_arguments_are_named(arguments, words, capsys):
+    with pytest.raises(SystemExit):
+        run.main(arguments)
+    assert words in capsys.readouterr().err
+
+
+def test_warm_rows_count_once(tmp_path: pathlib.Path):
+    row = {"key": "timm/resnet18", "suite": "timm", "name": "resnet18", "impl": "lamina", "mode": "infer",
+           "dtype": "float32", "status": "ok", "errors": {}, "graphs": 1, "breaks": 0}
+    rows = [{**row, "cache": "cold"}, {**row, "cache": "warm"}]
+    assert any("| timm | infer | float32 | 1 | 1 |" in line for line in report.coverage(rows, "lamina"))
