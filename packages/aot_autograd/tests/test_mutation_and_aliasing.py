@@ -241,6 +241,56 @@ def test_batch_norm_statistics(h):
     )
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_statistics_are_copied_before_only_where_results_read_them(h, training):
+    """A second gradient runs the program again; in training it does not look at the statistics."""
+
+    def normed(x, w, mean, var):
+        return (F.batch_norm(x, mean, var, w, None, training=True, momentum=0.1).tanh(),)
+
+    def read(x, w, mean, var):
+        y = (x - mean.view(3, 1, 1)) * w.view(3, 1, 1)
+        mean.add_(var)
+        return (y.tanh(),)
+
+    fn = normed if training else read
+
+    def inputs():
+        return [leaf(4, 3, 5, 5), leaf(3, seed=1), torch.zeros(3), torch.ones(3)]
+
+    c = h.compile_fn(fn, inputs())
+    given = inputs()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as p:
+        c(*given)
+    clones = [e for e in p.events() if e.name == "aten::clone" and e.input_shapes[:1] == [[3]]]
+    assert len(clones) == (0 if training else 1)
+
+    def second(call):
+        args = inputs()
+        (out,) = call(*args)
+        (g,) = torch.autograd.grad(out.square().sum(), args[0], create_graph=True)
+        g.square().sum().backward()
+        return [args[0].grad, args[1].grad, *args[2:]]
+
+    for want, got in zip(second(fn), second(c), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_many_writes_of_several_dtypes():
+    """On a device they are one call for each dtype; the counters are eager's on both."""
+    from lamina_aot_autograd.wrappers.mutation import write_back_many
+
+    for device in ("cpu", "meta"):
+        tensors = [torch.zeros(3, device=device), torch.zeros((), dtype=torch.int64, device=device),
+                   torch.zeros(2, device=device)]  # fmt: skip
+        values = [t + k + 1 for k, t in enumerate(tensors)]
+        before = [t._version for t in tensors]
+        write_back_many(tensors, values, (1, 2, 1))
+        assert [t._version - v for t, v in zip(tensors, before)] == [1, 2, 1]
+        if device == "cpu":
+            assert [t.sum().item() for t in tensors] == [3, 2, 6]
+
+
 def test_in_place_dtype_and_errors(h):
     def fn(x, y):
         x.add_(y)

@@ -92,8 +92,22 @@ def inputs_to_copy(joint: JointGraph) -> dict[int, int]:
         seen.add(node)
         if node in watched:
             found[watched[node]] = bytes_of(node)
-        stack.extend(node.all_input_nodes)
+        stack.extend(_read_for_results(node))
     return found
+
+
+def _read_for_results(node: fx.Node) -> list[fx.Node]:
+    """The nodes that a node's results depend on. A batch norm in training only moves its running statistics, which are
+    no results with gradients."""
+    schema = getattr(node.target, "_schema", None)
+    names = [a.name for a in schema.arguments] if schema is not None else []
+    if "running_mean" not in names or "training" not in names:
+        return node.all_input_nodes
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    if given.get("training") is not True:
+        return node.all_input_nodes
+    kept = [v for name, v in given.items() if name not in ("running_mean", "running_var")]
+    return [n for n in node.all_input_nodes if any(n is v for v in kept)]
 
 
 class Written:

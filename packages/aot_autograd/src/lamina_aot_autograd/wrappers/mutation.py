@@ -27,14 +27,23 @@ def write_back_untracked(tensor: torch.Tensor, value: torch.Tensor, bumps: int) 
 
 
 def write_back_many(tensors: list[torch.Tensor], values: list[torch.Tensor], bumps: tuple[int, ...]) -> None:
-    """Many writes outside autograd in one call."""
+    """Many writes outside autograd in one call; on a device, one for each dtype: a list of several is copied there
+    tensor by tensor (statistics of batch norms, and how many batches they have seen)."""
     with torch.no_grad():
-        if any(t.is_inference() for t in tensors):
+        counted = not any(t.is_inference() for t in tensors)
+        versions = tuple(t._version + b for t, b in zip(tensors, bumps, strict=True)) if counted else ()
+        if tensors[0].is_cpu:
             torch._foreach_copy_(tensors, values)
-            return
-        versions = tuple(t._version + b for t, b in zip(tensors, bumps, strict=True))
-        torch._foreach_copy_(tensors, values)
-        set_version_counter(tuple(tensors), versions)
+        else:
+            groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+            for t, v in zip(tensors, values, strict=True):
+                ours, theirs = groups.setdefault(t.dtype, ([], []))
+                ours.append(t)
+                theirs.append(v)
+            for ours, theirs in groups.values():
+                torch._foreach_copy_(ours, theirs)
+        if counted:
+            set_version_counter(tuple(tensors), versions)
 
 
 def counting_first(call: Callable[..., Any], bumps: Sequence[tuple[int, int]]) -> Callable[..., Any]:

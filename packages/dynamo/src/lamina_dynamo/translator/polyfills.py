@@ -295,6 +295,22 @@ def _in_order_of(out, stride):
     return out.permute(order).contiguous().permute(back)
 
 
+class WideProduct(torch.autograd.Function):
+    """``query @ key^T`` of half-precision tensors in float32. Gradients of it are rounded to half before they are
+    multiplied, as kernels of attention do: twice the products in float32 would take longer than all the rest."""
+
+    @staticmethod
+    def forward(ctx, query, key):
+        ctx.save_for_backward(query, key)
+        return query.to(torch.float32) @ key.to(torch.float32).transpose(-2, -1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        query, key = ctx.saved_tensors
+        grad = grad.to(query.dtype)
+        return grad @ key, grad.transpose(-2, -1) @ query
+
+
 def flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_options):
     """What the operator behind ``flex_attention`` stands for: (result, log2-sum-exp2, maxima / log 2)."""
     kind = query.device.type
@@ -304,6 +320,7 @@ def flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_o
         with torch.autocast(kind, enabled=False):
             return flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_options)
     mask_mod = block_mask[-1]
+    trains = kind != "cpu" and torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
 
     def attend(query, key, value):
         working = torch.float64 if query.dtype is torch.float64 else torch.float32
@@ -317,7 +334,10 @@ def flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_o
                 )
                 for x in (key, value)
             )
-        scores = (query.to(working) @ key.to(working).transpose(-2, -1)) * scale
+        if trains and query.dtype is key.dtype and query.dtype in (torch.bfloat16, torch.float16):
+            scores = WideProduct.apply(query, key) * scale
+        else:
+            scores = (query.to(working) @ key.to(working).transpose(-2, -1)) * scale
         places = [torch.arange(n, device=query.device) for n in scores.shape]
         inside = _over_positions(mask_mod, 0)(*places)
         scores = torch.where(inside, _over_positions(score_mod, 1)(scores, *places), float("-inf")).to(working)
@@ -327,7 +347,7 @@ def flexible_attention(query, key, value, score_mod, block_mask, scale, kernel_o
         out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
         return _in_order_of(out, query.stride()), sums / math.log(2), highest / math.log(2)
 
-    if kind != "cpu" and torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
+    if trains:
         # the scores of a layer are larger than all that goes into it: the backward computes them again
         return torch.utils.checkpoint.checkpoint(attend, query, key, value, use_reentrant=False)
     return attend(query, key, value)

@@ -29,11 +29,11 @@ BLOCKS = ["XBLOCK", "YBLOCK", "DBLOCK", "EBLOCK"]
 
 # (largest head, half precision): blocks of rows, of columns, warps, stages; the rule's choice first
 _TILES = {
-    (64, True): ((128, 64, 4, 3), (128, 128, 8, 3), (64, 64, 4, 3), (128, 32, 4, 4)),
+    (64, True): ((64, 64, 4, 3), (128, 64, 4, 3), (128, 128, 8, 3), (128, 32, 4, 4)),
     (128, True): ((128, 64, 8, 3), (64, 64, 4, 3), (128, 32, 4, 3), (128, 128, 8, 2)),
     (256, True): ((64, 32, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2)),
     (64, False): ((64, 32, 4, 2), (32, 32, 4, 2)),
-    (128, False): ((32, 32, 4, 2), (64, 32, 8, 2)),
+    (128, False): ((32, 32, 4, 2),),
     (256, False): ((16, 32, 4, 1),),
 }
 PROGRAMS = 132  # wanted of a launch
@@ -46,7 +46,7 @@ def attention_configs(batch: int, rows: int, columns: int, head: int, half: bool
     found = []
     for y, x, warps, stages in _TILES[largest, half]:
         y = min(y, max(16, next_power(rows)))
-        while y > 64 and batch * -(-rows // y) < PROGRAMS:
+        while y > (64 if half else 32) and batch * -(-rows // y) < PROGRAMS:
             y, warps, x = y // 2, min(warps, 4), min(x, 64 if largest == 64 else 32)
         x = min(x, max(16, next_power(columns)))
         c = {"XBLOCK": x, "YBLOCK": y, "num_warps": warps, "num_stages": stages}
@@ -206,7 +206,6 @@ class _Writer:
         depth = e.depth
         e.depth += 1
         self.line("column", f"left + tl.arange(0, XBLOCK){wide}", self.columns, "None, :")
-        self.skip()
         k = self.operand("key", ["DBLOCK", "XBLOCK"], self.half, d="deep", x="column")
         dot = "lm.dot" if self.half is not None else "lm.dot_in_parts"
         product = f"{dot}({self.query}, {k}, tl.zeros([YBLOCK, XBLOCK], tl.float32))"
@@ -240,34 +239,6 @@ class _Writer:
         e.depth = depth
         if masked:
             e.unmasked.discard("x")
-
-    def skip(self) -> None:
-        """Blocks whose columns are all masked by what was read for the rows and the columns (pieces of a sequence that
-        only see themselves) are passed over."""
-        e = self.e
-        for mask in self.masks:
-            if mask.bounds is None and self.is_sparse(mask.condition):
-                self.view(["YBLOCK", "XBLOCK"], y="row", x="column")
-                seen = e.value(mask.condition)
-                live = seen if mask.wanted else f"({seen} == 0)"
-                e.write(f"if tl.max(tl.broadcast_to({live}, [YBLOCK, XBLOCK]).to(tl.int32)) > 0:")
-                e.depth += 1
-                return
-
-    def is_sparse(self, condition: Op) -> bool:
-        """True for a condition of values that belong to a row and others that belong to a column."""
-        reads: list[frozenset[str]] = []
-        stack = [condition]
-        while stack:
-            op = stack.pop()
-            if op.name == "load":
-                if op.args[0] in ("product", "softmax"):
-                    return False
-                reads.append(frozenset(self.e.index(op.args[1])[1]) & {"x", "y"})
-            if op.name in ("indirect", "check"):
-                return False
-            stack.extend(op.operands())
-        return frozenset("x") in reads and frozenset("y") in reads and frozenset("xy") not in reads
 
     def line(self, name: str, text: str, size: int, dims: str) -> None:
         """An index along one dimension of a tile, and which of it lies inside."""
