@@ -153,7 +153,7 @@ def _window_attention(t: Tracer, q, k, v, drop):
     rows, columns = _places(t, q.shape[1], k.shape[1])
     near = t.call(aten.lt.Scalar, t.call(aten.sub.Tensor, rows, columns), 24)
     inside = t.call(aten.logical_and.default, near, t.call(aten.gt.Tensor, rows, columns))
-    nothing = t.call(aten.scalar_tensor.default, float("-inf"))
+    nothing = t.call(aten.scalar_tensor.default, float("-inf"), dtype=q.dtype)
     scores = t.call(aten.where.self, inside, _products(t, q, k), nothing)
     weights = t.call(aten.mul.Tensor, t.call(aten._safe_softmax.default, scores, -1), drop)
     return t.call(aten.bmm.default, weights, v)
@@ -278,7 +278,7 @@ PROGRAMS = {
                          _causal_attention),
     "window_attention": ("attention", [*[_normal(2, 100, 16)] * 3, _normal(2, 100, 100)], _window_attention),
     "long_attention": ("attention", [*[_normal(1, 1, 600, 16)] * 3], _causal_attention),
-    "long_window": ("attention", [*[_normal(1, 530, 16)] * 3, _normal(1, 1, 530)], _window_attention),
+    "long_window": ("attention", [*[_normal(1, 544, 32)] * 3, _normal(1, 1, 544)], _window_attention),
     "half_heads": ("attention", [*[_normal(1, 2, 130, 128, dtype=torch.float16)] * 3], _causal_attention),
     "indexed_attention": ("attention", [*[_normal(2, 64, 32)] * 3, _normal(2), _whole(0, 3, 64)], _indexed_attention),
     "grouped": ("grouped", [_normal(70, 40), _normal(5, 40, 48), _ends(10, 10, 33, 34, 70), _normal(70, 1)], _grouped),
