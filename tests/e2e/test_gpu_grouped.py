@@ -21,6 +21,10 @@ def test_agrees_with_a_loop_over_groups(dtype, ends):
     def fn(x, w, offs):
         return torch.nn.functional.silu(torch._grouped_mm(x, w, offs=offs)) * 2
 
+    try:
+        torch._grouped_mm(x, w, offs=offs)
+    except RuntimeError as refused:
+        pytest.skip(f"this release of torch has no grouped product of {dtype}: {str(refused)[:60]}")
     with torch.no_grad():
         got = lamina.compile(fn, fullgraph=True)(x, w, offs)
     rows, start = [], 0
