@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,6 +191,8 @@ class Dumper:
         graph = graph_in(part)
         if graph is not None:
             text, suffix = runnable(graph, f"{event.stage}: {event.name}"), "py"
+        elif callable(getattr(part, "file_text", None)):  # kernels and programs of the loop-level IR
+            text, suffix = part.file_text(), "py"
         else:
             text, suffix = text_of(part), "txt" if artifact.suffix in ("py", "dis", "ir") else artifact.suffix
         if not text:
@@ -236,17 +238,25 @@ def runnable(gm: torch.fx.GraphModule, title: str) -> str:
         return f"# not runnable alone: {error}\n{gm.code.strip()}"
 
 
-_installed: list[Any] = []
+LISTENERS: dict[str, Callable[[str], Callable[[Any], None]]] = {
+    "logs": lambda names: Printer(parse(names)),
+    "dump_dir": Dumper,
+}
+"""Setting -> what listens while it is set."""
+
+_installed: dict[str, tuple[str, Callable[[], None]]] = {}  # setting -> its value and what ends the listener
 
 
 def install() -> None:
-    """Start the printer and the dumper that the settings ask for; once a process."""
-    if _installed:
-        return
+    """Let the printer and the dumper be as the settings of this moment ask."""
     now = config.current()
-    if now.logs:
-        _installed.append(Printer(parse(now.logs)))
-    if now.dump_dir:
-        _installed.append(Dumper(now.dump_dir))
-    for listener in _installed:
-        events.on_event(listener)
+    for setting, listener in LISTENERS.items():
+        wanted = getattr(now, setting)
+        value, end = _installed.get(setting, ("", None))
+        if value == wanted:
+            continue
+        if end is not None:
+            end()
+            del _installed[setting]
+        if wanted:
+            _installed[setting] = wanted, events.on_event(listener(wanted))

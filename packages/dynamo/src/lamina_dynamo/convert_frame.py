@@ -440,7 +440,7 @@ _MACHINERY = (
 _MOST_READS = 3
 _FEW_NODES = 16
 _SMALL_CODE = 1024
-_READS = frozenset({"data_dependent_scalar", "data_dependent_branch"})
+_READS = frozenset({"data_dependent_scalar", "data_dependent_branch", "data_dependent_shape"})
 
 
 def _reads_on(owner: Any, code: types.CodeType) -> bool:

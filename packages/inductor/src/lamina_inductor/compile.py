@@ -20,6 +20,7 @@ from .contract import check_program
 from .errors import InductorError, TargetError, TargetUnavailable, UnsupportedGraph
 from .graph import GraphLowering
 from .input_check import CheckedGraph
+from .ir.printing import print_program
 from .ir.program import ExternCall, GraphProgram
 from .observe import is_active, report
 from .pad_matmul import pad_matrix_products
@@ -382,7 +383,7 @@ def _dump(folder: str, name: str, gm: GraphModule, program: GraphProgram) -> Non
     kernels = {id(k): k for k in program.kernels}.values()
     for number, what, text in (
         (10, "prims", str(gm.code)),
-        (11, "program", program.text()),
+        (11, "program", print_program(program)),
         (12, "kernels", "\n".join(k.text() for k in kernels)),
     ):
         with open(os.path.join(folder, f"{number:02d}_{name}_{what}.py"), "w") as f:

@@ -179,8 +179,14 @@ class KernelSpec:
         return {v.name: coefficient(expr, v.name) for v in (*self.loops, *phase.loops)}
 
     def text(self) -> str:
-        """Runnable Python of the kernel: scalar loops over flat buffers."""
+        """The kernel as a Python function: scalar loops over flat buffers (`file_text` adds what runs it)."""
         return print_kernel(self, self.name, {})
+
+    def file_text(self) -> str:
+        """The kernel as a Python file that runs on random buffers."""
+        from ..ir.printing import print_kernel_file  # the printer knows this module
+
+        return print_kernel_file(self)
 
     def key(self) -> str:
         """Text that two kernels share exactly when one compilation serves both."""

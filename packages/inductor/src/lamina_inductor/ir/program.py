@@ -210,6 +210,12 @@ class GraphProgram:
                 found.update(dict.fromkeys((*s.target.program.callees, s.target)))
         return list(found)
 
+    def file_text(self) -> str:
+        """The program with its kernels as a Python file that runs on random inputs."""
+        from .printing import print_program  # the printer knows this module
+
+        return print_program(self)
+
     def text(self) -> str:
         """The program as readable Python-like text, kernels left out."""
         lines = [c.program.text() for c in self.callees]
