@@ -51,6 +51,21 @@ def test_three_training_steps(name, backend):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5 * max(1.0, scale), msg=lambda m, key=key: f"{key}: {m}")
 
 
+@pytest.mark.parametrize("backend", LADDER)
+def test_gradients_that_are_expanded(backend):
+    """Two results expanded from one value share memory where prims are run one by one."""
+    torch.manual_seed(0)
+    model = torch.nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)
+    x = torch.randn(2, 6, 4)
+    gradients = []
+    for call in (model, lamina.compile(model, backend=backend)):
+        leaf = x.clone().requires_grad_()
+        out, state = call(leaf)
+        (out.sum() + state.sum()).backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_inference_in_one_graph(name):
     model, args = PROGRAMS[name]()

@@ -226,8 +226,12 @@ def _laid_out(run: Callable[..., Any], gm: Any, aot: Any) -> Callable[..., Any]:
                 continue
             wanted = tuple(result.stride()) if stride is None else stride
             if tuple(result.stride()) != wanted or result.untyped_storage().data_ptr() in taken:
-                laid_out = torch.empty_strided(result.shape, wanted, dtype=result.dtype, device=result.device)
-                results[k] = laid_out.copy_(result)
+                results[k] = torch.empty_strided(result.shape, wanted, dtype=result.dtype, device=result.device)
+                into = results[k]
+                for dim, step in enumerate(wanted):
+                    if step == 0 and result.shape[dim] > 1:  # expanded: one element stands for all
+                        into, result = into.narrow(dim, 0, 1), result.narrow(dim, 0, 1)
+                into.copy_(result)
             taken.add(results[k].untyped_storage().data_ptr())
         return results
 
