@@ -22,7 +22,6 @@ import torch
 import torch.fx as fx
 
 from ._torch import (
-    DisableAutocast,
     below_autograd,
     interpreter_stack,
     is_any_autocast_enabled,
@@ -45,6 +44,7 @@ from .partition.extract import is_grad_mode_read, is_random
 from .regions import needed_for, reached_results
 from .schemas import GraphMetadata, JointGraph
 from .trace.sizes import size_hint
+from .under_autocast import UnderAutocast, run_graph
 from .wrappers import mutation
 from .wrappers.accumulate import GradientSinks
 from .wrappers.alias import compile_recipe, describe
@@ -362,10 +362,14 @@ class BackwardGraph:
             return self.boxed(args)
         return call(*args)
 
+    def compile_other(self, gm: fx.GraphModule) -> Callable:
+        """The positional callable of another graph in the place of this one."""
+        with torch.no_grad(), collection_paused():
+            return positional(completed(compile_with(self.compiler, gm, "backward_compiled")))
+
     def run_eagerly(self, args: Sequence[Any]) -> Any:
         """Op by op through the dispatcher: under vmap, or recorded by autograd."""
-        with DisableAutocast():
-            return self.gm.forward(*args)
+        return run_graph(self.gm, args) if is_any_autocast_enabled() else self.gm.forward(*args)
 
 
 def make_function(
@@ -636,8 +640,8 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         bw=first_call,
         bw_eager=backward.run_eagerly,
         is_grad_enabled=torch.is_grad_enabled,
+        bw_autocast=UnderAutocast(backward),
         is_any_autocast_enabled=is_any_autocast_enabled,
-        DisableAutocast=DisableAutocast,
     )
     sizes = any(not v.is_tensor for v in parts.saved)
     single = meta.num_forward_outputs == 1 and list(parts.tangents) == [0]
@@ -689,8 +693,7 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     source.add(1, "if batched:")
     source.add(2, f"outs = bw_eager(({arguments},))")
     source.add(1, "elif is_any_autocast_enabled():")
-    source.add(2, "with DisableAutocast():")
-    source.add(3, f"outs = bw({arguments})")
+    source.add(2, f"outs = bw_autocast({arguments})")
     source.add(1, "else:")
     by_position = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
     sinks = _gradient_sinks(joint, parts, by_position)

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from ._torch import lazy_graph_module
 from .interpret import KEEPS_INPUTS
 from .observe import report
+from .refusals import Refusals, find_refusals
 
 
 def lift_attributes(gm: fx.GraphModule) -> tuple[fx.GraphModule, list[torch.Tensor]]:
@@ -120,17 +121,24 @@ def compile_split(gm: fx.GraphModule, barriers: dict[fx.Node, str], options: Any
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     result = gm.graph.output_node().args[0]
     last_use = _last_uses(steps)
+    refusals: Refusals | None = None
 
     def call(*args: Any) -> Any:
+        nonlocal refusals
+        if refusals is None:
+            refusals = find_refusals(gm, args)
         env: dict[fx.Node, Any] = dict(zip(placeholders, args, strict=True))
         for i, step in enumerate(steps):
             if isinstance(step, _Piece):
                 step.run(env, options)
             else:
+                refusals.check(step)
                 env[step] = run_node(gm, step, env)
             for node in last_use[i]:
                 env.pop(node, None)
-        return fx.node.map_arg(result, env.__getitem__)
+        results = fx.node.map_arg(result, env.__getitem__)
+        refusals.mark(results)
+        return results
 
     call.reason = "; ".join(f"{n.name}: {why}" for n, why in barriers.items())  # type: ignore[attr-defined]
     call.aliasing_assumptions = ()  # type: ignore[attr-defined]
