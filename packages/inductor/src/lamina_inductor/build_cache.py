@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import observe, toolchain
 from .__about__ import __version__
@@ -158,7 +159,7 @@ class BuildCache:
     def _store(self, folder: Path, key: str, data: bytes) -> Path:
         so, note = self._entry(folder, key)
         so.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_whole(so, data)
+        write_whole(so, data)
         text = json.dumps(
             {
                 "size": len(data),
@@ -167,7 +168,7 @@ class BuildCache:
                 "format": FORMAT,
             }
         )
-        _write_whole(note, text.encode())
+        write_whole(note, text.encode())
         return so
 
     def build(self, unit: Unit, configured: str = "") -> Path:
@@ -226,13 +227,7 @@ class BuildCache:
         """Writes all whole entries into one archive (a zip file); returns how many."""
         count = 0
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            manifest = {
-                "format": FORMAT,
-                "version": __version__,
-                "level": toolchain.cpu_level(),
-                "platform": _platform(),
-            }
-            archive.writestr("manifest.json", json.dumps(manifest))
+            archive.writestr("manifest.json", json.dumps(made_here()))
             for folder in dict.fromkeys((self.folder(), self.root)):
                 for note in sorted(folder.glob("??/*.json")):
                     key = note.stem
@@ -248,20 +243,7 @@ class BuildCache:
         try:
             with zipfile.ZipFile(path) as archive:
                 manifest = json.loads(archive.read("manifest.json"))
-                for name, mine in (("format", FORMAT), ("version", __version__), ("platform", _platform())):
-                    if manifest.get(name) != mine:
-                        raise TargetError(
-                            f"{path} was made for {name} {manifest.get(name)}, this is {mine}",
-                            hint="compile on this machine instead",
-                        )
-                if (
-                    not toolchain.can_run_level(str(manifest.get("level")))
-                    or manifest.get("level") != toolchain.cpu_level()
-                ):
-                    raise TargetError(
-                        f"{path} was made for CPUs of level {manifest.get('level')}, this one is {toolchain.cpu_level()}",  # noqa: E501
-                        hint="compile on this machine instead",
-                    )
+                check_made_here(path, manifest)
                 count = 0
                 for name in archive.namelist():
                     key, _, suffix = name.partition(".")
@@ -273,12 +255,28 @@ class BuildCache:
             raise TargetError(f"{path} is not a cache archive: {e}", hint="make one with save_cache") from e
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def made_here() -> dict[str, Any]:
+    """What compiled code of this process fits: goes into a file of it."""
+    return {"format": FORMAT, "version": __version__, "level": toolchain.cpu_level(), "platform": _platform()}
+
+
+def check_made_here(path: Path | str, note: dict[str, Any]) -> None:
+    """Raises TargetError unless a file that says `note` of itself, made by `made_here`, fits this machine."""
+    for name, mine in made_here().items():
+        if note.get(name) != mine:
+            what = "CPUs of level" if name == "level" else name
+            raise TargetError(
+                f"{path} was made for {what} {note.get(name)}, this is {mine}", hint="compile on this machine instead"
+            )
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o700) -> None:
+    """Puts a file in place in one step: others see the old one or the whole new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(data)
-        os.chmod(name, 0o700)
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -103,21 +104,35 @@ class CompiledGraph:
         """The calls of ops that were not lowered."""
         return self.program.externs if self.program is not None else []
 
-    def save(self, path: str) -> None:
-        """Writes the compiled graph to a file that `load` reads in another process; TargetError if the target
-        cannot."""
-        save = getattr(self.run, "save", None)
-        if save is None:
-            raise TargetError(f"target {self.target!r} cannot save compiled graphs")
-        save(path)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the compiled graph to a file that `load` reads in another process, with no compiler there (target
+        ``cpp``). Raises TargetError naming what cannot be saved: another target, a graph that runs in eager mode, a
+        call of a Python function, weights that freezing packed."""
+        self.finish()
+        parts = getattr(self.run, "parts", None)
+        if parts is None:
+            why = f" ({self.fallback})" if self.fallback else ""
+            raise TargetError(f"target {self.target!r} cannot save compiled graphs{why}")
+        from .codegen.cpp_saved import write_graph
+
+        strides = [None if s is None else list(s) for s in self.output_strides]
+        write_graph(replace(parts, notes={"output_strides": strides, "reasons": self.reasons}), path)
 
     @staticmethod
-    def load(path: str, target: str = "cpp") -> CompiledGraph:
-        """Reads what `save` wrote."""
+    def load(path: str | os.PathLike[str], target: str = "cpp") -> CompiledGraph:
+        """Reads what `save` wrote. The graph has its `source`, but no `program`, `kernels` or `externs`; its inputs are
+        always checked, since no guard stands before it. Raises TargetError for a file that is none, is damaged, or was
+        made for another machine, torch or version. The file holds machine code: loading it runs what its author
+        wrote."""
         loader = getattr(find_target(target), "load", None)
         if loader is None:
             raise TargetError(f"target {target!r} cannot load compiled graphs")
-        return CompiledGraph(loader(path), target, {})
+        run = loader(path)
+        compiled = CompiledGraph(run, target, {})
+        notes = run.parts.notes
+        compiled.output_strides = [None if s is None else tuple(s) for s in notes.get("output_strides", ())]
+        compiled.reasons = [(str(node), str(why)) for node, why in notes.get("reasons", ())]
+        return compiled
 
 
 @cache

@@ -76,7 +76,8 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
 
 class NativeGraph:
     """A compiled program: call it with the inputs as positional arguments, or `boxed` with one list, and perhaps a
-    second one with the tensors that results are added to (see `CompiledGraph.call_into`)."""
+    second one with the tensors that results are added to (see `CompiledGraph.call_into`). `parts`: what a file of it
+    holds (`codegen.cpp_saved.Parts`); None where the target cannot be saved."""
 
     takes_sinks = True
 
@@ -93,6 +94,7 @@ class NativeGraph:
         callbacks: Sequence[Callable | None],
         keep: Any,
         source: str,
+        parts: Any = None,
     ) -> None:
         letters = {"tensor": "t", "int": "i", "input": "a", "python": "p"}
         kinds = "".join(letters[k] for k, _ in outputs)
@@ -102,6 +104,7 @@ class NativeGraph:
         self.unboxed = module.make(run, False, releases_gil, *common)
         self.boxed = module.make(run, True, releases_gil, *common)
         self.source = source
+        self.parts = parts
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self.unboxed(*inputs)

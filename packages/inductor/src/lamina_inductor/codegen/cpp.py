@@ -7,19 +7,24 @@ they compile side by side and none is a long tail.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from .. import build_cache, toolchain
+from ..config import current
 from ..errors import TargetUnavailable
+from ..input_check import CheckedGraph
 from ..ir.program import GraphProgram, KernelCall
 from ..passes import is_on
 from ..runtime import NativeGraph, function_address, native
 from .cpp_ops import can_write
+from .cpp_saved import Parts, inputs_of, read_graph
 from .cpp_sharing import Function, share_kernels
 from .wrapper_cpp import write_wrapper
+from .wrapper_externs import python_call
 
 _UNIT_COST = 260
 """Ops a unit holds before a new one is begun: about 0.4 s of compile time."""
@@ -77,33 +82,54 @@ class CppTarget:
         units = [build_cache.Unit(s) for s in sources]
         if not in_wrapper:
             units[0] = build_cache.Unit(sources[0], extra=wrapper.flags)
-        libraries = [build_cache.load(p) for p in cache.build_all(units, configured=cxx, jobs=jobs)]
-        addresses: list[int] = []
-        if not in_wrapper:
-            addresses = [
-                function_address(libraries[1 + k], f.name) for k, group in enumerate(groups) for f in group
-            ]
+        places = [] if in_wrapper else [(1 + k, f.name) for k, group in enumerate(groups) for f in group]
         int_inputs = {index for _, index, what, _ in program.sizes if what == "int"}
         tensor_inputs = {d.index for d in program.buffers.values() if d.kind == "input"}
         kinds = "".join(
             "t" if k in tensor_inputs else "i" if k in int_inputs else "?" for k in range(program.input_count)
         )
         count = max(wrapper.callbacks, default=-1) + 1
-        constants = [*program.constants, *(t for c in program.callees for t in c.program.constants)]
-        graph = NativeGraph(
-            module,
-            function_address(libraries[0], "lamina_run"),
-            releases_gil=wrapper.releases_gil,
+        parts = Parts(
+            units=units,
+            functions=places,
             input_kinds=kinds,
             outputs=wrapper.outputs,
-            constants=constants,
-            kernels=addresses,
-            callbacks=[wrapper.callbacks.get(k, (None, 0))[0] for k in range(count)],
-            keep=libraries,
-            source="\n".join(f"// unit {k}\n{s}" for k, s in enumerate(sources)),
+            releases_gil=wrapper.releases_gil,
+            constants=[*program.constants, *(t for c in program.callees for t in c.program.constants)],
+            calls=[wrapper.calls.get(k) for k in range(count)],
+            inputs=inputs_of(program),
+            libraries=cache.build_all(units, configured=cxx, jobs=jobs),
         )
+        graph = _assemble(module, parts, [wrapper.callbacks.get(k, (None, 0))[0] for k in range(count)])
         graph.routes = wrapper.routes  # type: ignore[attr-defined]
         return graph
+
+    def load(self, path: str) -> CheckedGraph:
+        """A graph that `NativeGraph.save` wrote, perhaps in another process; no compiler is needed. Raises TargetError
+        where the file does not fit this machine."""
+        config = current()
+        module = native(config.cache_dir, config.cxx)
+        parts = read_graph(path, build_cache.shared_cache(config.cache_dir))
+        calls = [None if c is None else python_call(c)[0] for c in parts.calls]
+        return CheckedGraph(_assemble(module, parts, calls), parts.inputs)
+
+
+def _assemble(module: ModuleType, parts: Parts, callbacks: Sequence[Callable[..., Any] | None]) -> NativeGraph:
+    """Loads the units and makes the callable."""
+    libraries = [build_cache.load(p) for p in parts.libraries]
+    return NativeGraph(
+        module,
+        function_address(libraries[0], "lamina_run"),
+        releases_gil=parts.releases_gil,
+        input_kinds=parts.input_kinds,
+        outputs=parts.outputs,
+        constants=parts.constants,
+        kernels=[function_address(libraries[k], name) for k, name in parts.functions],
+        callbacks=callbacks,
+        keep=libraries,
+        source="\n".join(f"// unit {k}\n{u.source}" for k, u in enumerate(parts.units)),
+        parts=parts,
+    )
 
 
 def _divide(functions: Sequence[Function]) -> list[list[Function]]:

@@ -65,11 +65,12 @@ class _Places:
 
 @dataclass
 class WrapperText:
-    """Result of `write_wrapper`: the C++ text, the Python callbacks by extern number, and what the runtime has to
-    do for outputs."""
+    """Result of `write_wrapper`: the C++ text, the Python callbacks by extern number and the calls that they make, and
+    what the runtime has to do for outputs."""
 
     source: str
     callbacks: dict[int, tuple[Callable, int]] = field(default_factory=dict)
+    calls: dict[int, ExternCall] = field(default_factory=dict)
     outputs: list[tuple[str, Any]] = field(default_factory=list)
     routes: list[tuple[str, str, str]] = field(default_factory=list)
     releases_gil: bool = False
@@ -422,6 +423,7 @@ class _Writer(Names):
             self.put(f"if (failed) {{ f->failed_step = {NUMBER}; return 1; }}")
         self.result.routes.append((str(s.target), plan.route, plan.why))
         self.result.callbacks.setdefault(number, (plan.python or python_call(s)[0], len(s.outputs)))
+        self.result.calls[number] = s
         self.indent -= 1
         outer.append(CallBlock(self.lines, number, "  " * self.indent))
         self.lines = outer
@@ -466,6 +468,7 @@ class _Writer(Names):
         writer = _Writer(callee.program, self.kernel_text, self.lanes, self.more_sizes, function, self.places)
         text = writer.write()
         self.result.callbacks.update(text.callbacks)
+        self.result.calls.update(text.calls)
         self.result.routes.extend(text.routes)
         self.result.includes_kernels |= text.includes_kernels
         return text.source
