@@ -196,6 +196,15 @@ def route() -> dict[str, dict[str, int]]:
     return {k: now[k] for k in ("breaks", "skips", "recompiles") if now[k]}
 
 
+def tally(found: Found) -> dict[str, list[int]]:
+    """"dtype layout" -> [right, wrong]."""
+    counts: dict[str, list[int]] = {}
+    for label, problem in found:
+        words = label.removeprefix(CLOSER).split(" ", 2)
+        counts.setdefault(" ".join(words[:2]), [0, 0])[problem is not None] += 1
+    return counts
+
+
 def work(options: argparse.Namespace) -> None:
     """Checks the jobs that OUT lacks, one line each; a line is announced before its job starts."""
     warnings.simplefilter("ignore")
@@ -212,8 +221,8 @@ def work(options: argparse.Namespace) -> None:
         except Exception as e:
             found = [("all", f"harness {type(e).__name__}: {str(e)[:200]}")]
         row = {
-            "key": key, "backend": options.backend, "torch": torch.__version__,
-            "passed": sum(p is None for _, p in found),
+            "key": key, "backend": options.backend, "torch": torch.__version__, "dtypes": options.dtypes,
+            "counts": tally(found), "passed": sum(p is None for _, p in found),
             "seconds": round(time.time() - start, 2), "problems": [[label, p] for label, p in found if p is not None],
             "closer": [label for label, _ in found if label.startswith(CLOSER)], "route": route(),
         }  # fmt: skip
@@ -246,7 +255,10 @@ def supervise(options: argparse.Namespace, argv: list[str]) -> None:
             raise RuntimeError(f"the child ends without starting anything: {child.returncode}")
         recorded = key
         problems = [["all", f"process ended: {child.returncode}"]]
-        row = {"key": key, "backend": options.backend, "passed": 0, "seconds": 0, "problems": problems}
+        row = {
+            "key": key, "backend": options.backend, "dtypes": options.dtypes, "passed": 0, "seconds": 0,
+            "problems": problems,
+        }  # fmt: skip
         with path.open("a") as f:
             f.write(json.dumps(row) + "\n")
 
@@ -294,7 +306,7 @@ SECTIONS = {
     "gradgrad": "gradients of gradients", "method": "as a method", "inplace": "in place on a copy", "out": "with out=",
     "errors": "inputs that eager rejects: the same type of error",
     "errors module": "constructions and calls that eager rejects: the same type of error",
-    "module": "forward and gradient, train and eval",
+    "module": "forward and gradient, train and eval", "dynamic module": "with symbolic sizes, train and eval",
 }  # fmt: skip
 
 
@@ -304,12 +316,13 @@ def versions_of(rows: list[dict[str, Any]]) -> str:
 
 
 def table(paths: list[str]) -> None:
-    """Writes the pass table from the lines of all runs; a later line of a row replaces an earlier one."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    """Writes the pass table from the lines of all runs; a later line of a row with the same dtypes replaces an earlier
+    one."""
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for path in paths:
         for line in pathlib.Path(path).read_text().splitlines():
             row = json.loads(line)
-            rows[row["key"], row.get("backend", "reference")] = row
+            rows[row["key"], row.get("backend", "reference"), row.get("dtypes", "")] = row
     lines = [
         "# Operator and module samples through lamina.compile", "",
         "CPU, strict mode. Made by `python -m benchmarks.ops.op_db`. A row is an operator"
@@ -320,16 +333,18 @@ def table(paths: list[str]) -> None:
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for (key, backend), row in sorted(rows.items()):
+    for (key, backend, _), row in sorted(rows.items()):
         groups.setdefault((kind_of(key), backend), []).append(row)
     for (kind, backend), members in groups.items():
         problems = [(r["key"], p) for r in members for _, p in r["problems"]]
         known = sum(bool(reason_for(k, p)) for k, p in problems)
         lines.append(
-            f"| {kind}: {SECTIONS.get(kind, '')} | {backend} | {versions_of(members)} | {len(members)} | "
+            f"| {kind}: {SECTIONS.get(kind, '')} | {backend} | {versions_of(members)} | "
+            f"{len({r['key'] for r in members})} | "
             f"{sum(r['passed'] for r in members)} | "
             f"{sum(len(r.get('closer', ())) for r in members)} | {known} | {len(problems) - known} |"
         )
+    lines += by_dtype(groups)
     breaks: Counter[str] = Counter()
     for row in rows.values():
         breaks.update({kind: 1 for kind in row.get("route", {}).get("breaks", {})})
@@ -338,7 +353,7 @@ def table(paths: list[str]) -> None:
         lines += ["", f"Rows with a graph break, by its kind: {told}."]
     lines += ["", "Differences:", ""]
     lines += ["| row | target | right | wrong | first problem | reason |", "|---|---|---|---|---|---|"]
-    for (key, backend), row in sorted(rows.items()):
+    for (key, backend, _), row in sorted(rows.items()):
         if row["problems"]:
             label, problem = row["problems"][0]
             text = f"{label}: {problem}".replace("|", "/").replace("\n", " ")[:260]
@@ -347,6 +362,30 @@ def table(paths: list[str]) -> None:
     out = ROOT / "benchmarks" / "results" / "op_db.md"
     out.write_text("\n".join(lines) + "\n")
     print("\n".join(lines[:20]))
+
+
+def by_dtype(groups: dict[tuple[str, str], list[dict[str, Any]]]) -> list[str]:
+    """Lines of a table of the samples that are right, by dtype and layout, of the rows that tell."""
+    lines: list[str] = []
+    for (kind, backend), members in groups.items():
+        counts: dict[str, dict[str, list[int]]] = {}
+        for row in members:
+            for what, (right, wrong) in row.get("counts", {}).items():
+                dtype, _, layout = what.partition(" ")
+                if dtype in DTYPES:
+                    cell = counts.setdefault(dtype, {}).setdefault(layout, [0, 0])
+                    cell[0] += right
+                    cell[1] += wrong
+        layouts = [w for w in (*LAYOUTS, "train", "eval") if any(w in c for c in counts.values())]
+        if not counts:
+            continue
+        lines += ["", f"{kind}, {backend}: samples right by dtype and layout (wrong ones behind a minus sign)", ""]
+        lines += [f"| dtype | {' | '.join(layouts)} |", "|---" * (len(layouts) + 1) + "|"]
+        for dtype in (d for d in DTYPES if d in counts):
+            cells = [counts[dtype].get(w, [0, 0]) for w in layouts]
+            told = (f"{right}{f' − {wrong}' if wrong else ''}" for right, wrong in cells)
+            lines.append(f"| {dtype} | {' | '.join(told)} |")
+    return lines
 
 
 def parser() -> argparse.ArgumentParser:

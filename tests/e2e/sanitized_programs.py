@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import time
 
 import torch
 
@@ -63,33 +64,42 @@ CALLS = {
 SIZES = ((3, 7), (5, 16), (17, 65))
 
 
-def run_calls(names: list[str]) -> None:
-    for name in names:
-        fn = CALLS[name]
-        for shape in SIZES:
-            lamina.reset()
-            x = torch.randn(shape, requires_grad=True)
-            fast = lamina.compile(fn)
-            out = fast(x)
-            floats = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
-            floats = [o for o in floats if o.requires_grad]
-            if floats:
-                torch.autograd.grad([o.float().sum() for o in floats], x)
-            fast(torch.randn(shape)[:, :: 1 if shape[1] < 4 else 2])
-        print(name, flush=True)
-
-
-def main(names: list[str]) -> None:
-    """All, or the named groups of calls and programs alone."""
-    run_calls([n for n in CALLS if not names or n in names])
-    for name, make in programs.PROGRAMS.items():
-        if names and name not in names:
-            continue
+def run_call(name: str) -> None:
+    fn = CALLS[name]
+    for shape in SIZES:
         lamina.reset()
-        model, args = make()
-        out = lamina.compile(model)(*args)
-        sum(v.float().sum() for v in (out.values() if isinstance(out, dict) else [out])).backward()
-        print(name, flush=True)
+        x = torch.randn(shape, requires_grad=True)
+        fast = lamina.compile(fn)
+        out = fast(x)
+        floats = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
+        floats = [o for o in floats if o.requires_grad]
+        if floats:
+            torch.autograd.grad([o.float().sum() for o in floats], x)
+        fast(torch.randn(shape)[:, :: 1 if shape[1] < 4 else 2])
+
+
+def run_program(name: str) -> None:
+    lamina.reset()
+    model, args = programs.PROGRAMS[name]()
+    out = lamina.compile(model)(*args)
+    sum(v.float().sum() for v in (out.values() if isinstance(out, dict) else [out])).backward()
+
+
+def main(arguments: list[str]) -> None:
+    """All, the named groups of calls and programs alone, or with `--shard K/N` one part of N."""
+    names = [*programs.PROGRAMS, *CALLS]
+    if arguments[:1] == ["--shard"]:
+        k, n = map(int, arguments[1].split("/"))
+        names = names[k::n]
+    elif arguments:
+        names = arguments
+    for name in names:
+        begun = time.monotonic()
+        if name in programs.PROGRAMS:
+            run_program(name)
+        else:
+            run_call(name)
+        print(f"{name} {time.monotonic() - begun:.1f} s", flush=True)
     print("finished", flush=True)
 
 

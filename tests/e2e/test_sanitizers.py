@@ -12,6 +12,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1"
+SHARDS = 6  # each some minutes on one core
 
 
 def library(name: str) -> str | None:
@@ -24,7 +25,8 @@ def library(name: str) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(library("libasan.so") is None, reason="g++ has no sanitizer runtime here")
-def test_kernels_are_clean_under_sanitizers(tmp_path):
+@pytest.mark.parametrize("shard", range(SHARDS), ids=lambda k: f"shard{k}")
+def test_kernels_are_clean_under_sanitizers(tmp_path, shard):
     compiler = tmp_path / "g++"
     compiler.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {shutil.which("g++")} "$@" {FLAGS}\n')
     compiler.chmod(0o755)
@@ -39,6 +41,7 @@ def test_kernels_are_clean_under_sanitizers(tmp_path):
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
     done = subprocess.run(
-        [sys.executable, str(HERE / "sanitized_programs.py")], env=environment, capture_output=True, text=True
-    )
+        [sys.executable, str(HERE / "sanitized_programs.py"), "--shard", f"{shard}/{SHARDS}"],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0 and done.stdout.endswith("finished\n"), done.stdout[-2000:] + done.stderr[-6000:]
