@@ -251,7 +251,7 @@ def _ends_of_pieces(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> set[fx.
 def _watched_tensors(node: fx.Node) -> list[fx.Node]:
     """The tensors whose gradients a node run in eager asks for."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if name in ("register_hook", "retain_grad"):
+    if name in ("register_hook", "register_hook_later", "retain_grad"):
         found: Any = node.args[:1]
     elif takes_gradients(node):
         found = node.args[1:2] or node.kwargs.get("inputs", ())

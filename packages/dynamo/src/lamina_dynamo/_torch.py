@@ -16,6 +16,8 @@ from torch.autograd import forward_ad
 plain_tensor_access = torch._C.DisableTorchFunctionSubclass
 # A copy of a fake has been written to as often as the one it is a copy of.
 set_version_counter = torch._C._autograd._unsafe_set_version_counter
+# Operators of recurrent layers and of packed sequences.
+recurrent_operators = torch._VF
 # Names of the dicts of hooks that nn.Module.__call__ looks at.
 MODULE_HOOK_DICTS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

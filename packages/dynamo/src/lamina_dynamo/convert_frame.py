@@ -38,7 +38,7 @@ _lock = threading.RLock()
 _thread = threading.local()
 
 # Breaks that say what the program does and not what capture cannot do: the frame runs in eager, also under fullgraph.
-_EAGER_KINDS = frozenset({"exception_escapes"})
+_EAGER_KINDS = frozenset({"exception_escapes", "lazy_module"})
 
 # How often a frame that gave nothing is looked at again with other inputs.
 _FRUITLESS = 4
@@ -179,7 +179,8 @@ class Compiler:
             )
         new_code, closed = result.code, not result.has_breaks
         if new_code is None:
-            if result.breaks or memory.compiled >= settings.recompile_limit:
+            initialises = any(b.kind.id == "lazy_module" for b in result.breaks)
+            if result.breaks and not initialises or memory.compiled >= settings.recompile_limit:
                 return self._fruitless(code, memory, result, seconds)
             # Followed to its end, calls included, and nothing for a backend in it: while the guards hold it runs as
             # it is, and the

@@ -37,11 +37,13 @@ inference_mode_enabled = torch.is_inference_mode_enabled
 class Fake(torch.Tensor):
     """A tensor without data. ``mk`` is its metadata as a hashable tuple; ``vt`` the tracker that stands for it;
     ``constant`` the value of a scalar that was computed from Python numbers alone (read it with ``known_scalar``);
-    ``drawn`` is set on a scalar drawn from [0, 1).
+    ``drawn`` is set on a scalar drawn from [0, 1); ``zero`` on a count of which the guards say whether it is 0 (and the
+    number of writes to it until then).
     """
 
     constant: Any = None
     drawn: int | None = None
+    zero: tuple[bool, int] | None = None
 
     @staticmethod
     def make(
@@ -403,8 +405,15 @@ _DRAWN = {
 }
 
 
+_WHETHER_ZERO = {_aten.eq.Scalar: True, _aten.ne.Scalar: False, _aten.gt.Scalar: False}
+
+
 def _compare_drawn(func: Any, args: Any) -> bool | None:
-    """The comparison of a scalar drawn from [0, 1) with a number outside: layers are dropped with probability 0."""
+    """The comparison of a scalar drawn from [0, 1) with a number outside: layers are dropped with probability 0. Also
+    that of a count with 0, where it is known whether it is."""
+    zero = getattr(args[0], "zero", None)
+    if zero is not None and zero[1] == args[0]._version and func in _WHETHER_ZERO and args[1] == 0:
+        return bool(zero[0] == _WHETHER_ZERO[func])
     rule = _DRAWN.get(func)
     if rule is None or getattr(args[0], "drawn", None) != _Writes.count or type(args[1]) not in (int, float):
         return None
@@ -447,6 +456,24 @@ def settled(result: Any) -> Any:
         with torch.enable_grad():
             return _Settled.apply(result)
     return result
+
+
+def joined(like: Fake, parents: list[Fake]) -> Fake:
+    """A fake like ``like`` that autograd takes to be computed from ``parents``."""
+    with torch.enable_grad():
+        return _Joined.apply(like, *parents)  # type: ignore[no-any-return]
+
+
+class _Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, like: Fake, *parents: Fake) -> Fake:
+        ctx.parents = [p.mk for p in parents]
+        return Fake.make(*like.mk)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Any) -> Any:
+        return (None, *[Fake.make(*mk) for mk in ctx.parents])
 
 
 class _Settled(torch.autograd.Function):

@@ -58,11 +58,16 @@ _kind("torch_unsupported", "This torch function cannot be part of a graph.", _RE
 _kind(
     "autograd_call",
     "This call of autograd cannot be part of a graph; the reason says why.",
-    "Call backward() outside the compiled function, or remove what the reason names (hooks, create_graph, try blocks).",
+    "Call backward() outside the compiled function, or remove what the reason names (hooks with effects, try blocks).",
 )
 _kind("higher_order", "The function given to this torch call cannot be a graph of its own.", _REWRITE)
 _kind("tensor_attribute", "This tensor attribute cannot be followed.", _REWRITE)
 _kind("tensor_subclass", "A tensor subclass that capture has no model of.", _REWRITE)
+_kind(
+    "lazy_module",
+    "A lazy module gets its parameters in its first call, which runs in eager.",
+    "Nothing: calls after the first are captured. To have all captured, call the module once before it is compiled.",
+)
 _kind("sparse_or_nested", "Sparse and nested tensors are left to eager.", "Use strided tensors in the compiled region.")
 _kind("generator_escapes", "A partly run generator leaves the region.", "Consume the generator inside the region.")
 _kind("coroutine", "Coroutines and async generators are left to eager.", _REWRITE)
@@ -77,6 +82,12 @@ _kind("frame_access", "The program looks at its own frame, locals or stack.", _R
 _kind("dynamic_shape", "A symbolic size is used where a plain number is needed.", "mark_static the dimension.")
 _kind("random_state", "The state of a random generator is read or set.", _REWRITE)
 _kind("hook", "This tensor or module hook cannot be captured.", "Register the hook outside the compiled region.")
+_kind(
+    "module_hook",
+    "Hooks of modules are registered here, or backward hooks of a module run, which look at autograd's own nodes.",
+    "Register hooks outside the compiled region; in place of a module's backward hook use register_hook of a tensor.",
+)
+_kind("forward_ad", "Dual tensors of forward-mode differentiation.", "Use torch.func.jvp, which is captured.")
 _kind("torch_function_mode", "A torch function or dispatch mode is active.", "Use the mode outside the region.")
 _kind("not_a_constant", "A value must be known during translation and is not.", _REWRITE)
 _kind("unsupported_builtin_method", "A method of a builtin type that capture has no model of.", _REWRITE)

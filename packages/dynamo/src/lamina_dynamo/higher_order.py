@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from . import _torch as private
+
 Body = Callable[..., tuple[Any, ...]]
 
 
@@ -132,6 +134,22 @@ def register_hook(tensor: torch.Tensor, body: Body, *lifted: Any) -> Any:
     return tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
+def register_hook_later(tensor: torch.Tensor) -> Any:
+    """A place among the hooks of ``tensor``, for `set_hook`: until then it does nothing."""
+    return tensor.register_hook(_no_hook)  # type: ignore[no-untyped-call]
+
+
+def _no_hook(gradient: torch.Tensor) -> None:
+    return None
+
+
+def set_hook(handle: Any, hook: Callable[..., Any]) -> None:
+    """Puts ``hook`` where `register_hook_later` made place for it, unless that was removed."""
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None and handle.id in hooks:
+        hooks[handle.id] = hook
+
+
 def remove_hook(handle: Any) -> None:
     """Undo ``register_hook``."""
     handle.remove()
@@ -161,6 +179,27 @@ def autograd_grad(
     )
 
 
+def pack_padded(data: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, ...]:
+    """The rows of padded sequences, step by step, and how many there are in each step."""
+    return tuple(private.recurrent_operators._pack_padded_sequence(data, lengths, batch_first))
+
+
+def pad_packed(
+    data: torch.Tensor, sizes: torch.Tensor, batch_first: bool, value: float, steps: int
+) -> tuple[torch.Tensor, ...]:
+    """Padded sequences of packed rows, and their lengths; ``steps`` 0: as long as the longest."""
+    return tuple(private.recurrent_operators._pad_packed_sequence(data, sizes, batch_first, value, steps))
+
+
+def run_packed_layer(
+    name: str, data: torch.Tensor, sizes: torch.Tensor, states: list[torch.Tensor], weights: list[torch.Tensor],
+    settings: list[Any],
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """A recurrent layer over packed rows: its rows, and its last states."""
+    state = tuple(states) if name == "lstm" else states[0]
+    return tuple(getattr(private.recurrent_operators, name)(data, sizes, state, weights, *settings))
+
+
 _runs = threading.local()
 
 
@@ -176,6 +215,7 @@ def run_backward(
     inputs: list[torch.Tensor] | None,
     watched: list[torch.Tensor],
     priors: list[torch.Tensor | None],
+    create_graph: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """``torch.autograd.backward``; the ``grad`` of each tensor in ``watched`` is that of ``priors`` before and is
     returned after."""
@@ -183,7 +223,9 @@ def run_backward(
     for tensor, prior in zip(watched, priors, strict=True):
         if tensor.grad is not prior:
             tensor.grad = prior
-    torch.autograd.backward(tensors, grad_tensors, retain_graph, inputs=inputs)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(  # type: ignore[no-untyped-call]
+        tensors, grad_tensors, retain_graph, create_graph, inputs=inputs
+    )
     found = tuple([tensor.grad for tensor in watched])
     if any([grad is None for grad in found]):
         raise RuntimeError("a tensor that the loss was computed from got no gradient")
@@ -222,7 +264,8 @@ def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None
 
 # These act on tensor objects and random generators.
 for _function in (
-    register_hook, remove_hook, make_parameter, set_data, autograd_grad, run_backward,
+    register_hook, register_hook_later, remove_hook, make_parameter, set_data, autograd_grad, run_backward,
+    pack_padded, pad_packed, run_packed_layer,
     get_rng_state, set_rng_state, manual_seed, seed_generator, generator_state, set_generator_state,
 ):  # fmt: skip
     _function._lamina_needs_real_tensors = True  # type: ignore[attr-defined]

@@ -63,6 +63,8 @@ class OutputGraph:
         self.count = 0
         self.break_at = -1
         self.current_tx: Any = None
+        #: the stack of guards that are recorded for a stamped call: where the call it copies assumed the same
+        self.assumed_at: tuple[Any, ...] | None = None
         self.root_tx: Any = None
         self.inline_limit = getattr(config, "inline_depth", 256)
         self.instruction_limit = config.max_instructions
@@ -119,6 +121,8 @@ class OutputGraph:
 
     def user_stack(self) -> tuple[Any, ...]:
         """The current line; before it, where that lies inside torch, the line outside of torch that led there."""
+        if self.assumed_at is not None:
+            return self.assumed_at
         tx = self.current_tx
         if tx is None:
             return ()

@@ -393,7 +393,7 @@ class _Tape:
             return found
 
         tensors, relations = self._check_guards(module.source, move)
-        named = {source: k for k, source, _ in tensors}
+        named = {source: k for k, source, _, _ in tensors}
         for guard in relations:
             for source in guard.source:  # type: ignore[union-attr]
                 k = self.pattern.places.get(back[source]) if source in back else None  # type: ignore[union-attr]
@@ -403,11 +403,14 @@ class _Tape:
         output.guards.extend(relations)
         env: dict[Any, Any] = {}
         wrapped: dict[Source, Any] = {}
-        for _, source, value in tensors:
-            vt = tx.wrap(value, source).realize()
-            if not _is_tensor(vt):
-                raise _Unlike
-            wrapped[source] = vt
+        try:
+            for _, source, value, output.assumed_at in tensors:
+                vt = tx.wrap(value, source).realize()
+                if not _is_tensor(vt):
+                    raise _Unlike
+                wrapped[source] = vt
+        finally:
+            output.assumed_at = None
         for node, source in self.inputs:
             vt = wrapped.get(move(source))
             if vt is None or not _equal_inputs(vt.fake, node.meta["val"]):
@@ -420,8 +423,9 @@ class _Tape:
         output.count += self.count
         return self._copy(tx, module, env, arg_tensors)
 
-    def _check_guards(self, path: Source, move: Any) -> tuple[list[tuple[int, Source, Any]], list[Guard]]:
-        """Whether all guards hold on the new path: its tensors (position, source, value) and the guards between paths.
+    def _check_guards(self, path: Source, move: Any) -> tuple[list[tuple[int, Source, Any, Any]], list[Guard]]:
+        """Whether all guards hold on the new path: its tensors (position, source, value, stack of the guard) and the
+        guards between paths.
         Raises _Unlike where one does not."""
         output, known, pattern = self.output, self.stamps.values, self.pattern
         scope = output.scope
@@ -436,7 +440,7 @@ class _Tape:
             value = values[k]
             if value is MISSING or not _holds(check, value, guard.value):
                 raise _Unlike
-            tensors.append((k, move(guard.source), value))
+            tensors.append((k, move(guard.source), value, guard.stack))
         relations = []
         for guard in self.relations:
             new = tuple([move(s) for s in guard.source])  # type: ignore[union-attr]

@@ -118,6 +118,10 @@ def is_skipped_module(name: str | None) -> bool:
     return found
 
 
+# Modules whose functions break the graph for a reason of their own.
+_OWN_KINDS = {"torch.utils.hooks": "module_hook", "torch.autograd.forward_ad": "forward_ad"}
+
+
 def reason_to_skip(fn: Any) -> tuple[str, dict[str, Any]] | None:
     """Why the function tracker ``fn`` is not inlined (kind of break and details), or None."""
     real = getattr(fn, "fn", None)
@@ -125,6 +129,8 @@ def reason_to_skip(fn: Any) -> tuple[str, dict[str, Any]] | None:
     if real is not None and getattr(real, SKIP_ATTRIBUTE, None):
         return "skipped_callable", {"function": code.co_name}
     module = fn.get_globals().get("__name__")
+    if module in _OWN_KINDS:
+        return _OWN_KINDS[module], {"function": f"{module}.{code.co_name}"}
     if is_skipped_module(module):
         return "skipped_callable", {"function": f"{module}.{code.co_name}"}
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn as nn
+from torch.utils.checkpoint import checkpoint
 
 import lamina_dynamo
 from lamina_dynamo.errors import GraphBreakError
@@ -182,6 +183,146 @@ def penalty():
     return net, step
 
 
+def differentiable():
+    net = network()
+
+    def step(x):
+        net(x).pow(2).sum().backward(create_graph=True)
+        grad = net[0].weight.grad.detach()
+        net.zero_grad()
+        return grad
+
+    return net, step
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def own_function():
+    net = network()
+
+    def step(x):
+        Twice.apply(net(x)).sum().backward()
+        return net[0].weight.grad is None
+
+    return net, step
+
+
+class Clipped(torch.autograd.Function):
+    """Writes to a tensor of its own in its backward."""
+
+    @staticmethod
+    def forward(ctx, x, low):
+        ctx.save_for_backward(x)
+        ctx.low = low
+        return x.clamp(min=low).log1p().add(0)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        result = grad.clone()
+        result[x < ctx.low] = 0
+        result[0] += 1
+        return result, None
+
+
+def own_steps():
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = Clipped.apply(net(x), 0.1).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return net, step
+
+
+def own_function_beside_others():
+    net = network()
+
+    def step(x):
+        hidden = net[0](x)
+        (Twice.apply(net(x)).sum() + hidden.pow(2).sum()).backward()
+        return net[2].weight.grad is None, net[0].weight.grad
+
+    return net, step
+
+
+def differentiated_twice():
+    net = network()
+
+    def step(x):
+        net.zero_grad()
+        net(x).pow(2).sum().backward(create_graph=True)
+        first = net[0].weight.grad
+        norm = sum(p.grad.pow(2).sum() for p in net.parameters())
+        net.zero_grad()
+        norm.backward()
+        return first.requires_grad, first.detach(), net[0].weight.grad
+
+    return net, step
+
+
+def checkpointed():
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        hidden = checkpoint(lambda a: net[1](net[0](a)), x, use_reentrant=False)
+        loss = net[2](hidden).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return net, step
+
+
+def checkpointed_by_the_old_way():
+    net = network()
+
+    def step(x):
+        checkpoint(lambda a: net[2](net[1](a)), net[0](x), use_reentrant=True).pow(2).sum().backward()
+        return net[0].weight.grad
+
+    return net, step
+
+
+def one_of_two_results():
+    net = network()
+
+    def step(x):
+        hidden, _ = checkpoint(lambda a: (net[0](a), Twice.apply(net[2](net[0](a)))), x, use_reentrant=False)
+        hidden.sum().backward()
+        return net[2].weight.grad is None, net[0].weight.grad
+
+    return net, step
+
+
+def hooks_that_compute():
+    net = network()
+    for p in net.parameters():
+        p.register_hook(lambda g: g.clamp(-0.1, 0.1))
+
+    def step(x):
+        net.zero_grad()
+        net(x).pow(2).sum().backward()
+        return net[0].weight.grad
+
+    return net, step
+
+
 WHOLE = {
     "sgd": with_optimizer(torch.optim.SGD, lr=0.1, momentum=0.9),
     "adam": with_optimizer(torch.optim.Adam, lr=0.01),
@@ -197,6 +338,15 @@ WHOLE = {
     "steps by hand": steps_by_hand,
     "equal layers": equal_layers,
     "penalty": penalty,
+    "create_graph": differentiable,
+    "differentiated twice": differentiated_twice,
+    "own function without a gradient": own_function,
+    "own function in a training step": own_steps,
+    "own function beside others": own_function_beside_others,
+    "checkpointed": checkpointed,
+    "checkpointed by the old way": checkpointed_by_the_old_way,
+    "one of two results of a checkpoint": one_of_two_results,
+    "hooks that compute": hooks_that_compute,
 }
 
 
@@ -232,18 +382,6 @@ def test_one_graph(name):
     want = outcomes(WHOLE[name], lambda f: f)
     got = outcomes(WHOLE[name], lamina_dynamo.optimize("eager", fullgraph=True))
     assert_equal(got, want)
-
-
-def differentiable():
-    net = network()
-
-    def step(x):
-        net(x).pow(2).sum().backward(create_graph=True)
-        grad = net[0].weight.grad.detach()
-        net.zero_grad()
-        return grad
-
-    return net, step
 
 
 def watched():
@@ -304,26 +442,6 @@ def failing_later():
     return net, step
 
 
-class Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        return None
-
-
-def own_function():
-    net = network()
-
-    def step(x):
-        Twice.apply(net(x)).sum().backward()
-        return net[0].weight.grad is None
-
-    return net, step
-
-
 def spread_parameter():
     net = network()
     net.extra = nn.Parameter(torch.ones(1, 4).expand(3, 4))
@@ -346,13 +464,62 @@ def sparse():
     return net, step
 
 
+class Counting(torch.autograd.Function):
+    calls = []
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        Counting.calls.append(1)
+        return grad * 2
+
+
+def own_function_with_effects():
+    net = network()
+    Counting.calls.clear()
+
+    def step(x):
+        Counting.apply(net(x)).sum().backward()
+        return len(Counting.calls)
+
+    return net, step
+
+
+def hook_to_come():
+    net = network()
+    seen = []
+
+    def step(x):
+        hidden = net[0](x)
+        hidden.register_hook(seen.append)
+        hidden.pow(2).sum().backward()
+        return seen[-1], len(seen)
+
+    return net, step
+
+
+def differentiated_through_a_checkpoint():
+    net = network()
+
+    def step(x):
+        net.zero_grad()
+        checkpoint(net[0], x, use_reentrant=False).pow(2).sum().backward(create_graph=True)
+        return net[0].weight.grad.requires_grad, net[0].weight.grad.detach()
+
+    return net, step
+
+
 LEFT = {
-    "create_graph": differentiable,
+    "create_graph through a checkpoint": differentiated_through_a_checkpoint,
     "has hooks": watched,
+    "a hook with side effects was registered": hook_to_come,
+    "Counting may have side effects": own_function_with_effects,
     "hooks": stepping_hook,
     "inside a try block": caught,
     "in a try block behind": failing_later,
-    "program's own": own_function,
     "not dense": spread_parameter,
     "sparse": sparse,
 }
@@ -364,6 +531,30 @@ def test_what_is_left_to_eager(reason):
     assert_equal(outcomes(LEFT[reason], lamina_dynamo.optimize("eager")), want)
     with pytest.raises(GraphBreakError, match=reason):
         outcomes(LEFT[reason], lamina_dynamo.optimize("eager", fullgraph=True))
+
+
+def test_a_hook_may_not_see_what_the_region_has_yet_to_change():
+    """The hook would run with the old scale."""
+    state = {"scale": 1.0}
+
+    def hook(g):
+        return g * state["scale"]
+
+    def build():
+        net = network()
+        net[0].weight.register_hook(hook)
+        state["scale"] = 1.0
+
+        def step(x):
+            state["scale"] *= 2
+            net.zero_grad()
+            net(x).pow(2).sum().backward()
+            return net[0].weight.grad
+
+        return net, step
+
+    want = outcomes(build, lambda f: f)
+    assert_equal(outcomes(build, lamina_dynamo.optimize("eager")), want)
 
 
 def test_a_hook_added_later():

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import collections
+import copy
 
 import pytest
 import torch
 import torch.nn as nn
 from program_tables import ProgramTable, leaf
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import lamina_dynamo
+from lamina_dynamo.errors import GraphBreakError
 
 TABLE = ProgramTable()
 ONE_GRAPH, MAY_BREAK = TABLE.whole, TABLE.others
@@ -394,6 +397,136 @@ def mapped():
 def vector_times_matrix():
     w = torch.randn(3, 4, requires_grad=True)
     return lambda x: ((x @ w).sin(), torch.randn(2, 4, 3) @ x, x @ x), lambda: (leaf(3),)
+
+
+@one_graph
+def linear_part():
+    w = nn.Parameter(torch.ones(3))
+
+    def program(x, t):
+        out, push = torch.func.linearize(lambda a: {"s": (a * w).sin(), "p": a * a}, x)
+        return out, push(t), push(t * 2)
+
+    return program, lambda: (torch.randn(3), torch.randn(3))
+
+
+@one_graph
+def copies_of_modules():
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    tied = nn.Module()
+    tied.a = nn.Linear(3, 3, bias=False)
+    tied.b = tied.a
+
+    def program(x):
+        other, pair = copy.deepcopy(net), copy.deepcopy(tied)
+        with torch.no_grad():
+            other[0].weight.mul_(2)
+        return net(x), other(x), pair.a is pair.b, pair.a.weight is tied.a.weight, type(other[0].weight) is nn.Parameter
+
+    return program, lambda: (leaf(4, 3),)
+
+
+@one_graph
+def states_of_modules():
+    net, other = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+
+    def program(x):
+        y = net(x)
+        state = net.state_dict()
+        keys = other.load_state_dict({k: v * 2 for k, v in state.items()})
+        return y, other(x), list(state), state._metadata[""]["version"], str(keys)
+
+    return program, lambda: (leaf(4, 3),)
+
+
+@one_graph
+def averaged_model():
+    net = nn.Linear(3, 3)
+    mean = torch.optim.swa_utils.AveragedModel(net)
+    decay = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    moving = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=decay, use_buffers=True)
+
+    def program(x):
+        with torch.no_grad():
+            net.weight.add_(1)
+        mean.update_parameters(net)
+        moving.update_parameters(net)
+        return mean(x), moving(x), mean.n_averaged * 1
+
+    return program, lambda: (torch.randn(2, 3),)
+
+
+def test_a_lazy_module_is_captured_once_it_has_parameters():
+    def make():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyBatchNorm1d())
+        return net, (lambda x: net(x) * 2)
+
+    x = torch.randn(3, 2)
+    net, program = make()
+    want = [program(x), program(x + 1)]
+    net, program = make()
+    compiled = lamina_dynamo.optimize("eager", fullgraph=True)(program)
+    lamina_dynamo.reset()
+    got = [compiled(x)]
+    assert lamina_dynamo.counters()["graphs"] == 0
+    got.append(compiled(x + 1))
+    compiled(x + 2)
+    assert lamina_dynamo.counters()["graphs"] == 1
+    check_equal(want, got)
+
+
+def test_stored_state_is_the_modules_own_memory():
+    net = nn.Linear(3, 3)
+
+    @lamina_dynamo.optimize("eager", fullgraph=True)
+    def state(x):
+        return net(x), net.state_dict()
+
+    _, found = state(torch.ones(1, 3))
+    assert type(found) is collections.OrderedDict and found._metadata == net.state_dict()._metadata
+    assert found["weight"].data_ptr() == net.weight.data_ptr() and not found["weight"].requires_grad
+
+
+def test_what_linearize_was_given_may_not_change():
+    def program(x, t):
+        _, push = torch.func.linearize(torch.sin, x)
+        x.add_(1)
+        return push(t)
+
+    with pytest.raises(GraphBreakError, match="written to since"):
+        lamina_dynamo.optimize("eager", fullgraph=True)(program)(torch.ones(2), torch.ones(2))
+    got = lamina_dynamo.optimize("eager")(program)(torch.ones(2), torch.ones(2))
+    torch.testing.assert_close(got, program(torch.ones(2), torch.ones(2)))
+
+
+def dual_tensors():
+    def program(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual((forward_ad.make_dual(x, x * 2)).sin()).tangent
+
+    return program
+
+
+def module_hook_inside():
+    net, seen = nn.Linear(3, 3), []
+
+    def program(x):
+        handle = net.register_forward_hook(lambda m, args, out: seen.append(out))
+        net(x)
+        handle.remove()
+        return seen.pop() * 2
+
+    return program
+
+
+@pytest.mark.parametrize("kind, make", [("forward_ad", dual_tensors), ("module_hook", module_hook_inside)])
+def test_named_breaks(kind, make):
+    program, x = make(), torch.randn(2, 3)
+    torch.testing.assert_close(lamina_dynamo.optimize("eager")(program)(x), program(x))
+    with pytest.raises(GraphBreakError) as caught:
+        lamina_dynamo.optimize("eager", fullgraph=True)(program)(x)
+    assert caught.value.kind == kind
 
 
 @pytest.mark.parametrize("name", ONE_GRAPH)

@@ -288,3 +288,22 @@ def test_as_strided_may_reach_past_the_tensor(part):
         one, two = torch.arange(12.0).view(4, 3).t(), torch.arange(12.0).view(4, 3).t()
         assert torch.equal(fn(one[:, rows]), fast(two[:, rows]))
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.view(4, 6), lambda x: x[:, 1:], lambda x: x.T, lambda x: x.detach()])
+@pytest.mark.parametrize("change", ["t_", "squeeze_", lambda y: y.unsqueeze_(0), lambda y: y.transpose_(0, 1)])
+@pytest.mark.parametrize("with_history", [False, True])
+def test_in_place_view_of_a_view_counts_as_a_write_to_the_input(view, change, with_history):
+    def program(x):
+        y = view(x)
+        z = y * 2
+        getattr(y, change)() if isinstance(change, str) else change(y)
+        return y + 1, y, z
+
+    seen = []
+    for call in (program, lamina_dynamo.optimize("eager", fullgraph=True)(program)):
+        x = torch.randn(6, 4, requires_grad=with_history)
+        x = x * 1 if with_history else x
+        out = call(x)
+        seen.append((x._version, [t._version for t in out], [t.shape for t in out]))
+    assert seen[0] == seen[1]

@@ -9,101 +9,19 @@ eager.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from .. import _torch as private
-from ..bytecode import decode
 from ..graph_break import GraphBreak
 from ..source import AttrSource
 from . import builtin
 from .base import VariableTracker
 from .builder import wraps_if
+from .function_effects import has_effects
 from .torch_api import handles
 from .user_object import UserObjectVariable
-
-_EFFECTS = frozenset(
-    {
-        "STORE_GLOBAL",
-        "DELETE_GLOBAL",
-        "STORE_DEREF",
-        "DELETE_DEREF",
-        "STORE_SUBSCR",
-        "DELETE_SUBSCR",
-        "IMPORT_NAME",
-        "STORE_SLICE",
-    }
-)
-_EFFECT_NAMES = frozenset(
-    {
-        "print",
-        "append",
-        "extend",
-        "update",
-        "pop",
-        "setdefault",
-        "insert",
-        "remove",
-        "clear",
-        "warn",
-        "setattr",
-        "write",
-        "log",
-        "discard",
-        "appendleft",
-        "popitem",
-        "__setitem__",
-        "__dict__",
-        "open",
-        "input",
-        "exec",
-        "eval",
-    }
-)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
-
-
-def has_effects(fn: Any) -> bool:
-    """May ``fn`` change anything but its first argument (the context)?"""
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return True
-    context = code.co_varnames[0] if code.co_argcount else None
-    for inner in _codes(code):
-        if _EFFECT_NAMES & set(inner.co_names):
-            return True
-        previous = None
-        for inst in decode(inner):
-            if inst.opname in _EFFECTS:
-                return True
-            if inst.opname in ("STORE_ATTR", "DELETE_ATTR") and not (
-                previous is not None and previous.opname.startswith("LOAD_FAST") and previous.argval == context
-            ):
-                return True
-            if inst.opname == "LOAD_GLOBAL" and isinstance(fn.__globals__.get(inst.argval), types.FunctionType):
-                if has_effects_limited(fn.__globals__[inst.argval], fn):
-                    return True
-            previous = inst
-    return False
-
-
-def has_effects_limited(fn: Any, caller: Any) -> bool:
-    """One level of helpers is looked into; torch's own functions have no effects."""
-    if (fn.__module__ or "").startswith("torch"):
-        return False
-    return (
-        fn is caller
-        or bool(_EFFECT_NAMES & set(fn.__code__.co_names))
-        or any(i.opname in _EFFECTS for i in decode(fn.__code__))
-    )
 
 
 class ApplyFunction:

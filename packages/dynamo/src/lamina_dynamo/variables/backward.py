@@ -2,8 +2,9 @@
 
 What a call changes is found on the fakes: their autograd graph is eager's as far as it was made in the region, and its
 ends are the tensors whose ``grad`` is set or added to. The node first gives each of them the ``grad`` that the program
-has stored so far, runs autograd, and returns what their ``grad`` is then. What cannot be told while translating is left
-to eager: hooks (they may do anything), functions of the program's own, a graph that began outside the region.
+has stored so far, runs autograd, and returns what their ``grad`` is then. Where functions of the program's own take
+part, or gradients are to be differentiated, autograd is run on the fakes as well. What cannot be told while translating
+is left to eager: hooks and functions that do more than compute, a graph that began outside the region.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from ..graph_break import GraphBreak
 from ..source import AttrSource
 from .base import VariableTracker
 from .constant import ConstantVariable
+from .context import current_output
+from .function_effects import has_effects
 from .tensor import METHODS, TensorVariable
-from .tensor_state import make_node
+from .tensor_state import follow_hook, make_node
 from .torch_api import handles
+
+_FAKES = Fake.__module__
 
 
 class Gradients:
@@ -32,11 +37,14 @@ class Gradients:
         self.values: dict[VariableTracker, VariableTracker] = {}
         self.freed: set[Any] = set()
         self.retained: list[TensorVariable] = []
+        #: was a hook registered that is not there before the region ends?
+        self.hooks_to_come = False
 
     def forget(self) -> None:
         self.values.clear()
         self.freed.clear()
         self.retained.clear()
+        self.hooks_to_come = False
 
 
 def _break(reason: str) -> GraphBreak:
@@ -52,7 +60,7 @@ def _is_none(vt: VariableTracker | None) -> bool:
 
 
 def _walk(roots: list[Fake]) -> tuple[list[Fake], set[Any]]:
-    """The leaves that gradients of ``roots`` reach, and the functions on the way."""
+    """The leaves that gradients of ``roots`` may reach, and the functions on the way."""
     pending: list[Any] = [r.grad_fn for r in roots if r.grad_fn is not None]
     leaves: dict[int, Fake] = {id(r): r for r in roots if r.grad_fn is None}
     seen: set[Any] = set(pending)
@@ -66,14 +74,52 @@ def _walk(roots: list[Fake]) -> tuple[list[Fake], set[Any]]:
         functions.add(fn)
         if getattr(fn, "_saved_sparse", False) or getattr(fn, "_saved_sparse_grad", False):
             raise _break("a sparse gradient")
-        owner = getattr(fn, "_forward_cls", None)
-        if owner is not None and not owner.__module__.startswith("lamina_dynamo.fake"):
-            raise _break(f"the backward of {owner.__name__} is the program's own")
+        owner = _owner(fn)
+        if owner is not None and has_effects(_backward_of(owner), tensors=True):
+            raise _break(f"the backward of {owner.__name__} may have side effects")
         for before, _ in fn.next_functions:
             if before is not None and before not in seen:
                 seen.add(before)
                 pending.append(before)
     return list(leaves.values()), functions
+
+
+def _owner(fn: Any) -> Any:
+    """The program's own ``torch.autograd.Function`` behind a node of autograd's graph, or None."""
+    owner = getattr(fn, "_forward_cls", None)
+    return None if owner is None or owner.__module__ == _FAKES else owner
+
+
+def _backward_of(owner: Any) -> Any:
+    plain = torch.autograd.Function
+    return owner.backward if owner.backward is not plain.backward else owner.vjp
+
+
+def _differentiate(roots: Any, leaves: Any, seeds: Any, create_graph: bool) -> Any:
+    with torch.autograd.set_multithreading_enabled(False):
+        return torch.autograd.grad(
+            roots, leaves, seeds, retain_graph=True, create_graph=create_graph, allow_unused=True
+        )
+
+
+def _found(roots: list[Fake], leaves: list[Fake], seeds: list[Any], create_graph: bool) -> list[Fake | None]:
+    """What autograd gives for the fakes; None where no gradient arrives."""
+    output = current_output()
+    call = (list(roots), list(leaves), list(seeds), create_graph)
+    try:
+        found, _ = output.run_fake("call_function", _differentiate, call, {})
+    except GraphBreak as e:
+        raise _break(f"of the functions in it: {e}") from None
+    return list(found)
+
+
+def reached(roots: list[Fake]) -> list[Fake]:
+    """The leaves that gradients of ``roots`` reach."""
+    leaves, functions = _walk(roots)
+    if leaves and any(map(_owner, functions)):
+        seeds = [Fake.make(*r.mk) for r in roots]
+        return [leaf for leaf, g in zip(leaves, _found(roots, leaves, seeds, False)) if g is not None]
+    return leaves
 
 
 def _present(tx: Any, vt: TensorVariable) -> VariableTracker:
@@ -88,16 +134,32 @@ def _present(tx: Any, vt: TensorVariable) -> VariableTracker:
 
 
 def _check_hooks(tx: Any, vt: TensorVariable) -> None:
+    """Hooks that only compute another gradient run in the node as they do in eager."""
     if vt.real is None or vt.source is None:
         return
     for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
         value = getattr(vt.real, name, None)
+        if value and name == "_backward_hooks" and _changes_gradients_only(tx):
+            for _, hook in tx.wrap(value, AttrSource(vt.source, name)).realize().pairs(tx):
+                try:
+                    follow_hook(tx, vt, hook.realize())
+                except GraphBreak as e:
+                    raise _break(f"{vt.source.name} has hooks with side effects: {e}") from None
+            continue
         if value:
             raise _break(f"{vt.source.name} has hooks")
         if value is None:
             tx.wrap(None, AttrSource(vt.source, name)).realize()
         else:  # the dict of a hook that was removed
             tx.output.guard(AttrSource(vt.source, name), "LENGTH", 0)
+
+
+def _changes_gradients_only(tx: Any) -> bool:
+    """Would a hook that runs now see everything as the program has it?"""
+    effects = tx.output.side_effects
+    return not effects.global_stores and all(
+        isinstance(vt, TensorVariable) and set(vt.attrs or ()) <= {"grad"} for vt in effects.modified
+    )
 
 
 def _new_gradient(leaf: Fake) -> Fake:
@@ -121,8 +183,8 @@ def run_backward(
 ) -> VariableTracker:
     """``torch.autograd.backward`` with everything unpacked."""
     output = tx.output
-    if create_graph:
-        raise _break("create_graph=True")
+    if output.gradients.hooks_to_come:
+        raise _break("a hook with side effects was registered before it")
     if output.graph is not output.root_graph:
         raise _break("inside a body")
     if has_handler_of_program(tx):
@@ -139,7 +201,10 @@ def run_backward(
             raise _break("an unusual gradient is given")
     output.stamps.need_history()
     state = output.gradients
+    retain_graph = bool(create_graph) if retain_graph is None else retain_graph
     leaves, walked = _walk([t.fake for t in tensors])
+    if create_graph and any(type(fn).__name__ == "_JoinedBackward" for fn in walked):
+        raise _break("create_graph through a checkpoint")
     if not state.freed.isdisjoint(walked):
         raise _break("a graph that was freed")
     reached: list[TensorVariable] = []
@@ -155,14 +220,25 @@ def run_backward(
         reached = [vt for vt in reached if any(vt is t for t in inputs)]
         if len(reached) != len({id(t) for t in inputs}):
             raise _break("a tensor that was not used")
+    exact: list[Fake | None] | None = None
+    if create_graph or any(map(_owner, walked)):
+        given = [None if s is None else s.fake for s in seeds]
+        targets = [*reached, *kept]
+        exact = _found([t.fake for t in tensors], [vt.fake for vt in targets], given, bool(create_graph))
+        reached = [vt for vt, g in zip(targets, exact) if g is not None and vt not in kept]
+        kept = [vt for vt, g in zip(targets, exact) if g is not None and vt in kept]
+        exact = [g for g in exact if g is not None]
     priors: list[VariableTracker] = []
     fakes: list[Fake] = []
-    for vt in [*reached, *kept]:
+    for i, vt in enumerate([*reached, *kept]):
         _check_hooks(tx, vt)
         prior = _present(tx, vt)
         priors.append(prior)
         renewed = _is_none(prior) or vt in kept
-        fakes.append(_new_gradient(vt.fake) if renewed else prior.fake)  # type: ignore[attr-defined]
+        if create_graph:
+            fakes.append(_differentiable(vt, None if renewed else prior, exact[i]))  # type: ignore[index, arg-type]
+        else:
+            fakes.append(_new_gradient(vt.fake) if renewed else prior.fake)  # type: ignore[attr-defined]
     reached += kept
     node = make_node(
         tx,
@@ -174,12 +250,13 @@ def run_backward(
             None if inputs is None else [t.as_proxy() for t in inputs],
             [vt.as_proxy() for vt in reached],
             [p.as_proxy() for p in priors],
+            *((True,) if create_graph else ()),
         ),
         tuple(fakes),
     )
     results = output.wrap_result(node, tuple(fakes))
     for vt, prior, result in zip(reached, priors, results.unpack(tx)):
-        state.values[vt] = result if _is_none(prior) or vt in kept else prior
+        state.values[vt] = result if create_graph or _is_none(prior) or vt in kept else prior
         if vt.attrs is not None and "grad" in vt.attrs:  # the node has stored it
             del vt.attrs["grad"]
             if not vt.attrs:
@@ -187,6 +264,15 @@ def run_backward(
     if not retain_graph:
         state.freed |= walked
     return tx.const(None)  # type: ignore[no-any-return]
+
+
+def _differentiable(vt: TensorVariable, prior: TensorVariable | None, gradient: Fake) -> Fake:
+    """``grad`` behind a backward with ``create_graph``: with a history of its own, never written in place."""
+    with torch.enable_grad(), current_output().mode:
+        made = gradient.clone() if prior is None else prior.fake + gradient
+    if prior is None and made.stride() != _new_gradient(vt.fake).stride():
+        raise _break("create_graph with a gradient of another layout")
+    return made  # type: ignore[no-any-return]
 
 
 def _listed(tx: Any, vt: VariableTracker | None) -> list[Any] | None:

@@ -69,10 +69,19 @@ class BodyGraph(torch.fx.Graph):
 class Body:
     """A translated body: its module, the flat result, and the outer values that it uses."""
 
-    def __init__(self, module: torch.fx.GraphModule, result: VariableTracker, leaves: list[Any], graph: BodyGraph):
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        result: VariableTracker,
+        leaves: list[Any],
+        graph: BodyGraph,
+        entered: list[tuple[Any, Any]],
+    ):
         self.module = module
         self.result = result
         self.leaves = leaves
+        #: the trackers of its inputs: outside, and in it
+        self.entered = entered
         self.lifted = list(graph.lifted)
         self.impure = any("impure" in n.meta for n in graph.nodes)
         self.writes = graph.writes_to_inputs()
@@ -140,6 +149,7 @@ def translate_body(
         raise GraphBreak("higher_order", reason="a tensor made inside the called function is used outside it")
     graph = BodyGraph(outer)
     inputs: dict[int, VariableTracker] = {}
+    entered: list[tuple[Any, Any]] = []
 
     def enter(leaf: Any) -> VariableTracker:
         found = inputs.get(id(leaf))
@@ -152,6 +162,7 @@ def translate_body(
             graph.versions[node] = fake._version
             found = inputs[id(leaf)] = TensorVariable(node, fake, None, torch.Tensor)
             output.track(fake, found)
+            entered.append((leaf, found))
         return found
 
     for leaf in first or ():
@@ -185,7 +196,7 @@ def translate_body(
         setattr(root, name, value)
     _remove_unused(graph)
     module = torch.fx.GraphModule(root, graph, "Body")
-    return Body(module, result, leaves, graph)
+    return Body(module, result, leaves, graph, entered)
 
 
 def _remove_unused(graph: torch.fx.Graph) -> None:

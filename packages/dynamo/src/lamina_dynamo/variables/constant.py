@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import interruption
 from .base import ObservedException, VariableTracker
+from .known import KnownVariable
 
 #: Types whose values may be baked into the translation (after a CONSTANT guard when they come from outside).
 CONSTANT_TYPES: tuple[type, ...] = (
@@ -30,38 +31,19 @@ def is_constant_value(value: object) -> bool:
     return type(value) in CONSTANT_TYPES
 
 
-class ConstantVariable(VariableTracker):
+class ConstantVariable(KnownVariable):
     """An immutable value; folding runs the real operation on it."""
 
-    __slots__ = ("value",)
-    has_identity = False
-
-    def __init__(self, value: Any, source: Any = None):
-        self.value = value
-        self.source = source
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"constant {self.value!r}"
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
 
     def as_proxy(self) -> Any:
         return self.value
 
     def truth(self, tx: Any) -> bool | None:
         return bool(self.value)
-
-    def hash_key(self, tx: Any) -> Any:
-        from lamina_dynamo.variables.keys import ConstantKey
-
-        return ConstantKey(self.value)
 
     def length(self, tx: Any) -> VariableTracker:
         return fold(tx, len, [self], {})
@@ -131,9 +113,6 @@ class ConstantVariable(VariableTracker):
             args = [getattr(a, "storage", None) or a for a in args]
         return fold(tx, method, [self, *args], kwargs)
 
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.load_const(self.value)
-
 
 #: special methods of builtin types that look at the value of their operands and call nothing of theirs
 RAW_OPERATIONS = frozenset(
@@ -157,7 +136,6 @@ class EnumConstant(ConstantVariable):
     """A singleton-like immutable object known by identity (enum member, torch.dtype, ...), guarded by ID."""
 
     __slots__ = ()
-    has_identity = False
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         return VariableTracker.get_attr(self, tx, name)

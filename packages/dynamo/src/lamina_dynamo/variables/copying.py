@@ -24,6 +24,9 @@ _ATOMIC = (int, float, bool, str, bytes, complex, type(None), type(Ellipsis), ty
            types.BuiltinFunctionType, type(NotImplemented), weakref.ref, types.CodeType)  # fmt: skip
 
 
+_COPIED = frozenset({"UserObjectVariable", "ExceptionVariable", "ModuleVariable"})
+
+
 @handles(copy.copy)
 def _copy(tx: Any, obj: VariableTracker) -> VariableTracker:
     return shallow_copy(tx, obj.realize())
@@ -82,6 +85,8 @@ def shallow_copy(tx: Any, vt: VariableTracker) -> VariableTracker:
     if type(vt) is ListVariable:
         return ListVariable(list(vt.items))
     if isinstance(vt, DictVariable) and getattr(vt, "owner", None) is None:
+        if getattr(vt, "attrs", None):
+            tx.graph_break("copying", type=kind.__name__, reason="attributes stored on it")
         return vt.method_copy(tx)
     if isinstance(vt, (SetVariable, ListVariable)) and getattr(vt, "owner", None) is None:
         return vt.method_copy(tx)  # type: ignore[union-attr]
@@ -93,7 +98,7 @@ def copy_user_object(tx: Any, vt: VariableTracker, memo: DictVariable | None) ->
     for name in ("__reduce_ex__", "__reduce__"):
         if has_own_method(tx, vt, name):
             return rebuild(tx, vt, vt.call_special(tx, name, [tx.const(4)] if name == "__reduce_ex__" else []), memo)
-    if not isinstance(vt, UserObjectVariable) or type(vt).__name__ not in ("UserObjectVariable", "ExceptionVariable"):
+    if not isinstance(vt, UserObjectVariable) or type(vt).__name__ not in _COPIED:
         tx.graph_break("copying", type=vt.python_type().__name__)
     if vt.python_type() in copyreg.dispatch_table:
         tx.graph_break("copying", type=vt.python_type().__name__, reason="copyreg")
@@ -266,6 +271,8 @@ def _deep_copy_new(tx: Any, vt: VariableTracker, memo: DictVariable) -> Variable
         if isinstance(vt, DefaultDictVariable):
             fresh_dict.default_factory = vt.default_factory  # type: ignore[attr-defined]
         remember(tx, memo, vt, fresh_dict)
+        for name, value in getattr(vt, "attrs", {}).items():
+            fresh_dict.attrs[name] = deep_copy(tx, value.realize(), memo)
         for k, v in vt.pairs(tx):
             key = deep_copy(tx, k.realize(), memo)
             fresh_dict.insert(key.hash_key(tx), key, deep_copy(tx, v.realize(), memo))

@@ -6,6 +6,7 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+from .attributes import DELETED
 from .base import VariableTracker
 from .builder import wrap_lazy, wraps_type
 from .container import TupleVariable
@@ -14,10 +15,38 @@ from .operators import same_or_equal
 
 
 class OrderedDictVariable(DictVariable):
-    """A collections.OrderedDict (the C type)."""
+    """A collections.OrderedDict (the C type). ``attrs``: attributes that the region stored on one that it made."""
 
-    __slots__ = ()
+    __slots__ = ("attrs",)
     kind = collections.OrderedDict
+
+    def __init__(self, items: Any = None, source: Any = None, real: dict[Any, Any] | None = None):
+        super().__init__(items, source, real)
+        self.attrs: dict[str, VariableTracker] = {}
+
+    def instance_attr(self, tx: Any, name: str, shadowing: bool) -> VariableTracker | None:
+        return self.attrs.get(name)
+
+    def store_attr(self, tx: Any, name: str, value: Any, shadowing: bool = False) -> None:
+        if self.source is not None or self.owner is not None:
+            tx.graph_break("side_effect", operation=f"attribute {name} stored on an OrderedDict from outside")
+        self.attrs.pop(name, None)
+        if value is not DELETED:
+            self.attrs[name] = value
+
+    def children(self) -> Any:
+        yield from super().children()
+        yield from self.attrs.values()
+
+    def fill(self, codegen: Any) -> None:
+        super().fill(codegen)
+        for name, value in self.attrs.items():
+            codegen.push_function(setattr)
+            codegen(self)
+            codegen.load_const(name)
+            codegen(value)
+            codegen.call_function(3)
+            codegen.pop()
 
     def is_python_constant(self) -> bool:
         return False

@@ -12,6 +12,7 @@ from typing import Any
 from .base import VariableTracker
 from .builder import wraps_if
 from .constant import ConstantVariable, fold
+from .known import KnownVariable
 
 _NUMBER_KINDS = "biufc"
 #: Functions that are no ufuncs and have no effects.
@@ -57,15 +58,10 @@ class NumpyNumber(ConstantVariable):
         return super().get_attr(tx, name)
 
 
-class NumpyFunction(VariableTracker):
+class NumpyFunction(KnownVariable):
     """A ufunc or another pure function of numpy, run on numbers during translation; or a dtype."""
 
-    __slots__ = ("value",)
-    has_identity = False
-
-    def __init__(self, value: Any, source: Any):
-        self.value = value
-        self.source = source
+    __slots__ = ()
 
     @property
     def makes_arrays(self) -> bool:
@@ -73,18 +69,6 @@ class NumpyFunction(VariableTracker):
 
     def describe(self) -> str:
         return f"numpy function {self.value.__name__}"
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def truth(self, tx: Any) -> bool:
-        return True
 
     def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
         other = other.realize()

@@ -9,40 +9,24 @@ from .. import _torch as private
 from .attributes import DELETED, raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
+from .known import KnownVariable
 
 _NAMESPACES_OF_TORCH = frozenset({"torch._VF", "torch._ops", "torch._classes"})
 
 
-class PyModuleVariable(VariableTracker):
+class PyModuleVariable(KnownVariable):
     """A Python module: attributes are read through it with guards."""
 
-    __slots__ = ("attrs", "value")
+    __slots__ = ("attrs",)
+    has_identity = True
     is_mutable = True
 
     def __init__(self, value: types.ModuleType, source: Any = None):
-        super().__init__(source)
-        self.value = value
+        super().__init__(value, source)
         self.attrs: dict[str, Any] = {}
 
     def describe(self) -> str:
         return f"module {self.value.__dict__.get('__name__')}"
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def truth(self, tx: Any) -> bool:
-        return True
-
-    def hash_key(self, tx: Any) -> Any:
-        from .keys import ConstantKey
-
-        return ConstantKey(self.value)
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         from lamina_dynamo.source import AttrSource

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from ..fake import known_scalar
-from ..graph_break import GraphBreak
+from ..graph_break import GraphBreak, leave_whole
 from ..source import AttrSource, TensorMetaSource
 from .attributes import raise_attribute_error
 from .base import VariableTracker
@@ -110,11 +111,17 @@ class TensorVariable(VariableTracker):
             tx.output.guard(self.source, "NO_INSTANCE_ATTR", name)
 
     def copy_object(self, tx: Any, memo: Any) -> VariableTracker:
-        """copy.deepcopy of a plain tensor without history; others are left to eager."""
-        plain = memo is not None and not self.attrs and self.python_type() is torch.Tensor
-        if not plain or tx.truth(self.get_attr(tx, "requires_grad")):
-            raise GraphBreak("copying", type=self.python_type().__name__)
-        return self.call_method(tx, "clone", [], {})
+        """copy.deepcopy of a parameter, or of a plain tensor without history; others are left to eager."""
+        kind = self.python_type()
+        plain = memo is not None and not self.attrs and not getattr(self.real, "__dict__", None)
+        if plain and kind is torch.nn.Parameter:
+            data = self.get_attr(tx, "data").call_method(tx, "clone", [], {})
+            return tx.wrap(kind, None).call_function(tx, [data, tx.const(self.fake.requires_grad)], {})
+        if plain and kind is torch.Tensor and not self.fake.requires_grad:
+            copy = self.call_method(tx, "clone", [], {})
+            if copy.fake.stride() == self.fake.stride():
+                return copy
+        raise GraphBreak("copying", type=kind.__name__)
 
     def del_attr(self, tx: Any, name: str) -> None:
         if not self.has_attr(tx, name):
@@ -581,11 +588,26 @@ def _in_place_view(name: str) -> Callable[..., VariableTracker]:
             raise GraphBreak("torch_unsupported", target=name + "_", reason="a view made here would lose its history")
         result = tx.output.create_call("call_method", name, [vt, *args], kwargs)
         if result is not vt:
+            _count_write(tx, vt)
             vt.node, vt.fake = result.node, result.fake
             tx.output.track(vt.fake, vt)
         return vt
 
     return method
+
+
+def _count_write(tx: Any, vt: TensorVariable) -> None:
+    """Eager counts new sizes as a write to all that shares a version counter with ``vt``: seen where that is a tensor
+    from outside."""
+    if vt.fake.is_inference():
+        return
+    outside = [node.meta["val"] for node, _, _ in tx.output.inputs if isinstance(node.meta["val"], torch.Tensor)]
+    before = [(fake, fake._version) for fake in outside if not fake.is_inference()]
+    increment_version(vt.fake)
+    for fake, version in before:
+        if fake._version != version and fake.vt is not None:
+            tx.output.side_effects.record_call(increment_version, [fake.vt], {})
+            return
 
 
 def _new_tensor(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
@@ -742,6 +764,8 @@ def wrap_subclass(tx: Any, value: Any, source: Any) -> VariableTracker:
     ):
         if kind.__module__.startswith("torch.nn.parameter") and not kind.__name__.startswith("Uninitialized"):
             return wrap_tensor(tx, value, source)
+    if kind.__name__ in ("UninitializedParameter", "UninitializedBuffer") and kind.__module__ == "torch.nn.parameter":
+        leave_whole("lazy_module", value=source.name if source is not None else kind.__name__)
     from .torch_function import is_followed, wrap_subclass_tensor
 
     if is_followed(kind):

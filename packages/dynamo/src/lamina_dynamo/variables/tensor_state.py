@@ -14,6 +14,7 @@ from .. import higher_order
 from ..fake import Fake
 from ..graph_break import GraphBreak
 from ..source import AttrSource
+from ..translator.base import RestartTranslation
 from .base import VariableTracker
 from .bodies import body_node, translate_body
 from .builtin import CONSTRUCTORS
@@ -178,19 +179,41 @@ def _register_hook(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> Varia
     if len(values) != 1 or not vt.fake.requires_grad:
         raise GraphBreak("hook", value=vt.describe())
     hook = values[0].realize()
+    output = tx.output
+    mark = ("hook set later", output.count)
+    if output.decisions.get(mark):
+        return _register_hook_later(tx, vt, hook)
+    try:
+        body = follow_hook(tx, vt, hook)
+    except GraphBreak as e:
+        if output.graph is not output.root_graph:
+            raise GraphBreak("hook", value=vt.describe(), reason=str(e)) from None
+        output.decisions[mark] = True
+        raise RestartTranslation from None
+    node = make_node(tx, higher_order.register_hook, (vt.as_proxy(), body_node(tx, body), *body.lifted), None)
+    return HookHandleVariable(node)
+
+
+def follow_hook(tx: Any, vt: TensorVariable, hook: VariableTracker) -> Any:
+    """The hook of a gradient as a body; breaks if it does anything but compute a gradient."""
     shape, stride, dtype, device, _ = vt.fake.mk
     gradient = TensorVariable(vt.as_proxy(), Fake.make(shape, stride, dtype, device), None, torch.Tensor)
-    try:
-        with torch.no_grad():
-            body = translate_body(tx, hook, [gradient], pure=True)
-    except GraphBreak as e:
-        raise GraphBreak("hook", value=vt.describe(), reason=str(e)) from None
+    with torch.no_grad():
+        body = translate_body(tx, hook, [gradient], pure=True)
     result = body.result.realize()
     nothing = isinstance(result, ConstantVariable) and result.value is None
     if body.impure or not (nothing or isinstance(result, TensorVariable)):
         raise GraphBreak("hook", value=vt.describe())
-    node = make_node(tx, higher_order.register_hook, (vt.as_proxy(), body_node(tx, body), *body.lifted), None)
-    return HookHandleVariable(node)
+    return body
+
+
+def _register_hook_later(tx: Any, vt: TensorVariable, hook: VariableTracker) -> VariableTracker:
+    """A hook with effects of its own: the graph keeps a place for it, and the code behind the graph puts the program's
+    function there. Nothing asks for gradients before (``backward`` breaks)."""
+    tx.output.gradients.hooks_to_come = True
+    handle = HookHandleVariable(make_node(tx, higher_order.register_hook_later, (vt.as_proxy(),), None))
+    tx.output.side_effects.record_call(higher_order.set_hook, [handle, hook], {})
+    return handle
 
 
 def _retain_grad(tx: Any, vt: TensorVariable, args: Any, kwargs: Any) -> VariableTracker:
@@ -259,6 +282,8 @@ def _autograd_grad(tx: Any, args: list[VariableTracker], kwargs: dict[str, Varia
         t.source is not None and not t.fake.is_leaf for t in (*outputs, *inputs)
     ):
         raise GraphBreak("autograd_call", reason="a graph from outside")
+    if tx.output.gradients.hooks_to_come:
+        raise GraphBreak("autograd_call", reason="a hook with side effects was registered before it")
     directions = given.get("grad_outputs")
     seeds: Any = None
     if directions is not None and not (

@@ -17,6 +17,7 @@ from .base import VariableTracker
 from .builder import wraps_type
 from .builtin import CONSTRUCTORS
 from .constant import ConstantVariable
+from .known import KnownVariable
 from .user_object import UserObjectVariable
 
 Handler = Callable[[Any, list[VariableTracker], dict[str, VariableTracker]], VariableTracker]
@@ -37,35 +38,13 @@ def handles(*functions: Any) -> Callable[[Handler], Handler]:
     return register
 
 
-class TorchFunctionVariable(VariableTracker):
+class TorchFunctionVariable(KnownVariable):
     """A torch function."""
 
-    __slots__ = ("value",)
-    has_identity = False
-
-    def __init__(self, value: Any, source: Any = None):
-        self.source = source
-        self.value = value
+    __slots__ = ()
 
     def describe(self) -> str:
         return f"torch function {getattr(self.value, '__name__', self.value)}"
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def truth(self, tx: Any) -> bool:
-        return True
-
-    def hash_key(self, tx: Any) -> Any:
-        from .keys import ConstantKey
-
-        return ConstantKey(self.value)
 
     def binary_op(self, tx: Any, op: Any, other: VariableTracker, reflected: bool = False) -> Any:
         other = other.realize()
@@ -118,9 +97,6 @@ class TorchFunctionVariable(VariableTracker):
                 return args[0].call_method(tx, method, args[1:], kwargs)
             return call_or_inline(tx, value, self.source, args, kwargs)
         return tx.output.create_call("call_function", value, args, kwargs)
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.load_const(self.value)
 
 
 def call_or_inline(
@@ -231,27 +207,10 @@ class TorchConstantVariable(ConstantVariable):
         raise GraphBreak("unknown_call", value=self.describe())
 
 
-class FoldedCallable(VariableTracker):
+class FoldedCallable(KnownVariable):
     """A pure callable that is run at translation on constants."""
 
-    __slots__ = ("value",)
-    has_identity = False
-
-    def __init__(self, value: Any, source: Any = None):
-        self.source = source
-        self.value = value
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def is_python_constant(self) -> bool:
-        return True
-
-    def as_python_constant(self) -> Any:
-        return self.value
-
-    def truth(self, tx: Any) -> bool:
-        return True
+    __slots__ = ()
 
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
@@ -259,9 +218,6 @@ class FoldedCallable(VariableTracker):
         from .constant import fold
 
         return fold(tx, self.value, [a.realize() for a in args], {k: a.realize() for k, a in kwargs.items()})
-
-    def reconstruct(self, codegen: Any) -> None:
-        codegen.load_const(self.value)
 
 
 @wraps_type(torch._C._SDPBackend)

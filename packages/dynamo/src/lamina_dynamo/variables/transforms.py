@@ -8,7 +8,7 @@ import torch
 
 from .. import _torch as private
 from .. import higher_order
-from ..fake import Fake
+from ..fake import Fake, joined
 from ..graph_break import GraphBreak
 from .base import VariableTracker
 from .bodies import body_node, call_with_body, leaves_of, map_leaves, rebuild, translate_body
@@ -387,6 +387,57 @@ def _jvp(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker
     return TupleVariable(out)
 
 
+class LinearizedVariable(VariableTracker):
+    """The function that ``torch.func.linearize`` returns."""
+
+    __slots__ = ("made", "versions")
+
+    def __init__(self, made: _Derivative):
+        self.source = None
+        self.made = made
+        self.versions = self._versions()
+
+    def _versions(self) -> list[int]:
+        fakes = [node.meta["val"] for node in (*self.made.inputs(), *self.made.rest)]
+        return [f._version for f in fakes if isinstance(f, torch.Tensor) and not f.is_inference()]
+
+    def python_type(self) -> type:
+        return type(leaves_of)
+
+    def truth(self, tx: Any) -> bool:
+        return True
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        made = self.made
+        tangents = leaves_of(tx, TupleVariable(list(args)))
+        if kwargs or [_kind_of(t.as_proxy()) for t in tangents] != [_kind_of(node) for node in made.inputs()]:
+            raise GraphBreak("higher_order", reason="tangents do not fit the primals")
+        if self._versions() != self.versions:
+            raise GraphBreak("higher_order", reason="what linearize was given has been written to since")
+        m = made.results
+        call = (body_node(tx, made.body), made.count, m, *made.inputs(), *[t.as_proxy() for t in tangents], *made.rest)
+        return rebuild(tx, made.value, call_with_body(tx, higher_order.call_jvp, [made.body], call)[m : 2 * m])
+
+
+def _kind_of(node: torch.fx.Node) -> Any:
+    fake = node.meta["val"]
+    return tuple(fake.shape), fake.dtype, fake.device
+
+
+@handles(torch.func.linearize)
+def _linearize(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    fn, *primals = [a.realize() for a in args]
+    if kwargs:
+        raise GraphBreak("higher_order", reason="unexpected arguments")
+    made = _Derivative(tx, fn, primals, primals, {}, False)
+    if made.body.impure:
+        raise GraphBreak("higher_order", reason="the linearized function draws random numbers or writes to tensors")
+    values = call_with_body(tx, _call_body, [made.body], (body_node(tx, made.body), *made.inputs(), *made.rest))
+    return TupleVariable([rebuild(tx, made.value, values), LinearizedVariable(made)])
+
+
 # -- control flow ------------------------------------------------------------------------------------------------------
 
 
@@ -482,9 +533,22 @@ def _checkpoint(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variable
         raise GraphBreak("higher_order", reason="a checkpointed region writes to tensors from outside, twice in eager")
     node = body_node(tx, body)
     inputs = [v.as_proxy() for v in leaves] + body.lifted
-    fakes = [_plain_copy(leaf) for leaf in body.leaves]
+    fakes = [_with_history(body, leaf) for leaf in body.leaves]
     flat = _recorded(tx, torch.utils.checkpoint.checkpoint, [body], (node, *inputs), fakes, given)
     return rebuild(tx, body.result, flat)
+
+
+def _with_history(body: Any, leaf: Any) -> Fake:
+    """The fake of a result that the body ``leaf`` is, computed from what ``leaf`` was computed from."""
+    from .backward import reached
+
+    shape, stride, dtype, device, _ = leaf.fake.mk
+    made = Fake.make(shape, stride, dtype, device)
+    if not leaf.fake.requires_grad or not torch.is_grad_enabled():
+        return made
+    outside = {id(inner.fake): outer.fake for outer, inner in body.entered}
+    parents = [outside.get(id(fake), fake) for fake in reached([leaf.fake])]
+    return joined(made, parents)
 
 
 #: Scans and maps over more slices than this are not unrolled by the stages behind.
