@@ -324,7 +324,7 @@ class GraphLowering:
         """A copy of `x` into which every position of `shape` stores one element; `serial` dimensions may collide.
         With `reuse`, nobody else reads `x`: where it has memory of its own, that is written to instead of a copy."""
         meta = self.result()
-        if reuse and x.buffer is not None and self._owns_memory(x):
+        if reuse and x.buffer is not None and self.owns_memory(x):
             assert x.layout is not None
             name, layout = x.buffer, x.layout
         else:
@@ -342,27 +342,10 @@ class GraphLowering:
         self._add(LoopNode(k, loops, (), b.ops, [], self._origins(), True))
         return self.stored(meta, name, layout)
 
-    def _owns_memory(self, x: TensorValue) -> bool:
+    def owns_memory(self, x: TensorValue) -> bool:
+        """True for a value that fills a buffer made here."""
         decl = self.buffers[x.buffer]  # type: ignore[index]
         return decl.kind == "temp" and decl.layout == x.layout and x.buffer not in self.pinned
-
-    def addend_of_only_use(self) -> tuple[TensorValue | None, Node | None]:
-        """(other operand, sum) when the current node is used once, by an addition whose other operand is a tensor of
-        the same kind that is known already and used nowhere else; (None, None) otherwise."""
-        node = self.node
-        assert node is not None
-        users = list(node.users)
-        if len(users) != 1 or getattr(users[0].target, "name", "") != "add" or len(users[0].all_input_nodes) != 2:
-            return None, None
-        other = next(a for a in users[0].all_input_nodes if a is not node)
-        value = self.env.get(other)
-        if not isinstance(value, TensorValue) or len(other.users) != 1 or other.op != "call_function":
-            return None, None
-        if getattr(other.target, "name", "") in VIEWS:
-            return None, None
-        meta = self.result()
-        same = value.dtype == meta.dtype and value.shape == meta.shape and value.device == meta.device
-        return (value, users[0]) if same else (None, None)
 
     # ---- the walk ----
 
@@ -594,6 +577,33 @@ class GraphLowering:
         self.kernel_call(op, [str(x.buffer) for x in operands], [name])
         return self.stored(meta, name, layout)
 
+    def update_node(self, target: Any, base: TensorValue, operands: Sequence[TensorValue]) -> TensorValue:
+        """A call of an op that writes its result over its first operand `base`, which nobody else reads."""
+        assert self.node is not None and base.buffer is not None and base.layout is not None
+        reads: dict[str, list] = {}
+        args = tuple(self._reference(a, reads) for a in (base, *operands))
+        writes: dict[str, list] = {base.buffer: []}
+        origins, results = (self.node.name,), (base.buffer,)
+        self._add(ExternNode(len(self.nodes), target, args, {}, results, reads, writes, origins=origins, out=True))
+        return self.stored(self.result(), base.buffer, base.layout)
+
+    def _reference(self, a: Any, reads: dict[str, list], last: bool = False) -> Any:
+        """An argument of an extern call; tensors are put into memory and noted in `reads`. `last`: channels-last."""
+        if isinstance(a, TensorValue):
+            if last:
+                a = self.store_with_strides(a, self.exprs(channels_last_strides(a.shape)))
+            else:
+                self.store_as_eager(a)
+            assert a.buffer is not None and a.layout is not None
+            reads.setdefault(a.buffer, [])
+            whole = self.buffers[a.buffer].layout
+            return BufferRef(a.buffer, None if whole == a.layout else a.layout)
+        if isinstance(a, (tuple, list)):
+            return [self._reference(x, reads) for x in a]
+        if isinstance(a, dict):
+            return {k: self._reference(v, reads) for k, v in a.items()}
+        return unwrap(a) if isinstance(a, Expr) else a
+
     def kernel_call(self, op: NativeOp, operands: Sequence[str], results: Sequence[str]) -> None:
         """A call of a kernel that reads and writes these buffers."""
         refs = tuple(BufferRef(x) for x in operands)
@@ -616,25 +626,8 @@ class GraphLowering:
             kwargs, schema = {}, target._schema
         reads: dict[str, list] = {}
         turned = self.layouts.externs.get(node, ()) if self.layouts is not None else ()
-
-        def reference(a: Any, last: bool = False) -> Any:
-            if isinstance(a, TensorValue):
-                if last:
-                    a = self.store_with_strides(a, self.exprs(channels_last_strides(a.shape)))
-                else:
-                    self.store_as_eager(a)
-                assert a.buffer is not None and a.layout is not None
-                reads.setdefault(a.buffer, [])
-                whole = self.buffers[a.buffer].layout
-                return BufferRef(a.buffer, None if whole == a.layout else a.layout)
-            if isinstance(a, (tuple, list)):
-                return [reference(x) for x in a]
-            if isinstance(a, dict):
-                return {k: reference(v) for k, v in a.items()}
-            return unwrap(a) if isinstance(a, Expr) else a
-
-        args = tuple(reference(a, k in turned) for k, a in enumerate(args))
-        kwargs = {k: reference(v) for k, v in kwargs.items()}
+        args = tuple(self._reference(a, reads, k in turned) for k, a in enumerate(args))
+        kwargs = {k: self._reference(v, reads) for k, v in kwargs.items()}
         names: list[str | None] = []
         writes: dict[str, list] = {}
         scalars: list[tuple[int, str]] = []

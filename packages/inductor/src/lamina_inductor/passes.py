@@ -20,6 +20,7 @@ PASSES = {
     "attention": "attention that is written out as one kernel (attention_pass.py)",
     "products": "small matrix products as loops (lowering/products.py)",
     "linear": "matrix products by oneDNN's linear layer (lowering/matmul.py)",
+    "accumulate": "matrix products added to a sum where it lies (lowering/accumulate.py)",
     "fusion": "loops merged into common kernels (scheduler/fusion.py)",
     "in_place": "results written over operands that nobody reads again (scheduler/in_place.py)",
     "memory": "buffers of the arena and memory of dead buffers used again (scheduler/memory.py)",

@@ -84,3 +84,52 @@ def test_small_products_are_written_out(left, right):
         wanted = (exact, row + exact, 0.5 * full.double() - 2 * exact)
         for one, want in zip(got[3 * i : 3 * i + 3], wanted):
             torch.testing.assert_close(one.double(), want.double(), rtol=1e-5, atol=1e-5)
+
+
+def _sum_of_products(kind: str, dtype=torch.float32, count: int = 6):
+    """(graph, inputs, expected) of products that are added up one after the other."""
+    lead = (3,) if kind == "bmm" else ()
+    a, b = ([torch.randn(*lead, 8, n).to(dtype) for _ in range(count)] for n in (40, 30))
+    t = Tracer(*a, *b)
+    turn = (0, 2, 1) if kind == "bmm" else (1, 0)
+    op = aten.bmm.default if kind == "bmm" else aten.mm.default
+    total = None
+    for x, y in zip(a, b, strict=True):
+        product = t.call(op, t.permute(x, turn), y)
+        if kind == "turned":  # as the gradient of a weight that a layer transposes
+            product = t.permute(t.permute(product, turn), turn)
+        total = product if total is None else t.add(total, product)
+    expected = sum(x.double().mT @ y.double() for x, y in zip(a, b, strict=True))
+    return t, total, [*a, *b], expected
+
+
+@targets
+@pytest.mark.parametrize("kind", ["mm", "turned", "bmm"])
+def test_products_are_added_to_their_sum(target, kind):
+    t, total, inputs, expected = _sum_of_products(kind)
+    compiled = compile_graph(t.finish(total), target=target)
+    compare(compiled(list(inputs))[0], expected.float(), rtol=1e-5, atol=1e-5)
+    assert len({c.outputs[0] for c in compiled.externs}) == 1  # one matrix for all of them
+    assert not compiled.kernels
+
+
+@targets
+def test_sums_that_somebody_else_reads_are_not_written_over(target):
+    t, total, inputs, _ = _sum_of_products("mm", count=3)
+    again = t.add(total, t.mul(total, 2.0))
+    run(t.finish(again), inputs, target, rtol=1e-5, atol=1e-5)
+    a, b, c = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8, 8)
+    t = Tracer(a, b, c)
+    first = t.call(aten.mm.default, a, b)
+    second = t.call(aten.mm.default, first, c)  # reads the sum that it is added to
+    run(t.finish(t.add(first, second), first), [a, b, c], target, rtol=1e-5, atol=1e-5)
+    third = Tracer(a, b)
+    product = third.call(aten.mm.default, a, b)
+    run(third.finish(third.add(product, product)), [a, b], target, rtol=1e-5, atol=1e-5)
+
+
+@targets
+def test_half_precision_sums_round_between(target):
+    t, total, inputs, _ = _sum_of_products("mm", torch.bfloat16, 3)
+    compiled = compile_graph(t.finish(total), target=target)
+    assert "aten.addmm.default" not in calls(compiled)

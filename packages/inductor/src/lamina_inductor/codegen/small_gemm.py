@@ -58,7 +58,7 @@ def write_small_gemm(call: ExternCall, layouts: dict[str, Layout], pointer: Any,
     if not is_small_enough(m, n, k, lanes, most) or int(out.stride[1]) != 1:
         return None
     names = [None if o is None else o.name for o in operands]
-    if names[3] in names[:3]:
+    if names[3] in names[1:3] or names[3] == names[0] and start.stride != out.stride:
         return None
     where = [
         "nullptr" if o is None else f"((float*){pointer(o.name)} + {int(x.offset)})"

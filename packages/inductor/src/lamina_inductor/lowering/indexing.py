@@ -12,6 +12,7 @@ from ..index import ZERO, Expr, is_equal
 from ..ir.loops import Builder, Index
 from ..ir.tensor import BROADCAST_OPS, TensorValue
 from ..ops import Op
+from .accumulate import addend_of_only_use
 from .registry import lowering
 
 
@@ -218,7 +219,7 @@ def _embedding_dense_backward(
         picked = b.checked_index(row, rows, "index out of range in self", wrap=False)
         return (picked, position[rank]), value
 
-    base, total = g.addend_of_only_use()
+    base, _, total = addend_of_only_use(g)
     zeros = g.lazy(meta, lambda b, index: b.constant(0.0, meta.dtype))
     out = g.scatter_node(zeros if base is None else base, grad.shape, range(rank), body, "add", reuse=base is not None)
     if total is not None:

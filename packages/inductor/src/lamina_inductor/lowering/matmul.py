@@ -24,6 +24,7 @@ from ..index import Expr
 from ..ir.layout import Layout
 from ..ir.tensor import TensorValue, is_tensor_value
 from ..passes import is_on
+from .accumulate import add_to_sum
 from .frozen import pack_linear
 from .products import as_loops
 from .quantized import as_packed_product, is_widened_as_read
@@ -103,7 +104,9 @@ def choose_product(
     if value is not None:
         return value, None, ""
     linear = as_linear(g, overload, args, kwargs, form) if is_on("linear") else None
-    return None, linear, form if linear is None else ""
+    if linear is not None:
+        return None, linear, ""
+    return add_to_sum(g, overload, args, kwargs) if is_on("accumulate") else None, None, form
 
 
 def product_form(g: Any, overload: Any, args: tuple, kwargs: dict[str, Any]) -> str:

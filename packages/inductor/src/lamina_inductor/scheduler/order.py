@@ -29,8 +29,8 @@ def order_groups(fusion: Fusion, sizes: dict[str, int], keep: set[str]) -> list[
         g = fusion.groups[k]
         assert g is not None
         writes = g.extern.writes if g.extern is not None else g.writes
-        made = sum(sizes.get(x, 0) for x in writes)
-        freed = sum(sizes[x] for x in g.reads if last_readers.get(x) == {k})
+        made = sum(sizes.get(x, 0) for x in writes if x not in g.reads)  # what is written over is there
+        freed = sum(sizes[x] for x in g.reads if last_readers.get(x) == {k} and x not in writes)
         return (0 if freed > made else 1, g.last)
 
     ready = [(priority(k), k) for k in alive if not waiting[k]]
@@ -83,8 +83,9 @@ def _delay_makers(groups: list[Group], fusion: Fusion, sizes: dict[str, int], ke
         if target - place[k] <= 1:
             continue
         writes = g.extern.writes if g.extern is not None else g.writes
-        made = sum(sizes.get(x, 0) for x in writes)
-        last = [x for x in g.reads if x in readers and all(place[r] <= place[k] for r in readers[x])]
+        made = sum(sizes.get(x, 0) for x in writes if x not in g.reads)
+        ours = [x for x in g.reads if x in readers and x not in writes]
+        last = [x for x in ours if all(place[r] <= place[k] for r in readers[x])]
         if made > sum(sizes[x] for x in last):
             place[k] = target - 0.5 - place[k] * 1e-7  # before its user, later makers nearest to it
     by_place = sorted(order, key=lambda k: place[k])
