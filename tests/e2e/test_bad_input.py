@@ -67,7 +67,7 @@ CASES = {
         (lambda: lamina.compile(add_one, options={"aot.memory_budget": "big"}), O, "memory_budget number 'big'"),
         (lambda: lamina.compile(add_one, options={"dynamo.inline_depth": 1.5}), O, "inline_depth integer 1.5"),
         (lambda: lamina.compile(add_one, bakend="eager"), T, "bakend"),
-        (lambda: lamina.compile(add_one, backend=lambda gm, i: None)(X), lamina.CompileError, "NoneType callable"),
+        (lambda: lamina.compile(add_one, backend=lambda gm, i: None)(X), lamina.CompileError, "None callable"),
         (lambda: lamina.compile(add_one)(), T, "missing 1 required positional argument"),
     ],
     "lamina.explain": [

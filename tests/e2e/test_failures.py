@@ -64,12 +64,12 @@ def test_a_read_only_cache_folder(tmp_path):
 
 FULL = """
 import errno, os, torch, lamina_inductor.build_cache as cache
-write = cache._write_whole
+write = cache.write_whole
 def full(path, data):
     if str(path).startswith(os.environ["LAMINA_CACHE_DIR"]):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
     write(path, data)
-cache._write_whole = full
+cache.write_whole = full
 """
 
 

@@ -310,6 +310,7 @@ def test_inference_path_is_thin(h):
         boxed.unboxed = run
         return boxed
 
+    compiler.keeps_contract = True
     c = h.compile_fn(lambda x: (x + 1,), [torch.ones(2)], forward_compiler=compiler)
     assert c.unboxed.__name__ == "run"
     c(torch.ones(2))

@@ -11,7 +11,7 @@ import torch.fx as fx
 from . import config, printing
 from ._torch import is_any_autocast_enabled, storage_address
 from .contract import require_graph
-from .errors import PartitionError, TraceError, UnsupportedError
+from .errors import CompilerResultError, PartitionError, TraceError, UnsupportedError
 from .interpret import KEEPS_INPUTS, needs_real_tensors
 from .joint import check_traceable, trace_joint
 from .observe import report
@@ -137,6 +137,8 @@ def compile_graph(gm: fx.GraphModule, examples: list[Any], options: Options) -> 
         if node is not None and node.graph is gm.graph and node.op != "placeholder":
             return compile_split(gm, {node: str(error).splitlines()[0]}, options)
         return eager_call(gm, error)
+    except CompilerResultError:
+        raise
     except Exception as error:  # the program's own error, or ours: eager decides
         return eager_call(gm, error)
 
@@ -320,6 +322,8 @@ class _Entries:
             try:
                 check_traceable(args)
                 entry = self._compile(self._trace(list(args), groups), groups)
+            except CompilerResultError:
+                raise
             except Exception as error:
                 entry = eager_call(self.gm, error)
             self.entries[key] = entry

@@ -5,6 +5,7 @@ AotError                     anything this package raises on its own account
 │   ├── DataDependentError   an op's result needs the values of tensors (item, nonzero, ...)
 │   └── UnsupportedError     a feature that is deliberately handed back to eager
 ├── ContractError            a graph breaks the contract of its stage
+│   └── CompilerResultError  what a compiler returned, or its callable, is not what the graph has
 └── PartitionError           a policy gave an impossible split of a joint graph
 """
 
@@ -50,6 +51,11 @@ class ContractError(AotError):
     """A graph breaks the contract of its stage."""
 
     stage = "contract"
+
+
+class CompilerResultError(ContractError):
+    """A compiler returned something that is not callable, or its callable results of another number or kind than the
+    graph's. Never handed back to eager: the compiler is to be mended."""
 
 
 class PartitionError(AotError):

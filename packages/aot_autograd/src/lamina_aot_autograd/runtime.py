@@ -50,6 +50,7 @@ from .wrappers.accumulate import GradientSinks
 from .wrappers.alias import compile_recipe, describe
 from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
 from .wrappers.dedup import AliasGroup
+from .wrappers.results import held_to_graph
 
 
 def completed(compiled: Any) -> Callable:
@@ -94,7 +95,7 @@ def compile_with(compiler: Callable, gm: fx.GraphModule, event: str) -> Callable
     compiled = compiler(gm, fakes_of(gm))
     if is_observed():
         report(event, gm, time.perf_counter() - start)
-    return compiled
+    return held_to_graph(compiled, gm, compiler, event.removesuffix("_compiled"))
 
 
 class collection_paused:

@@ -50,6 +50,8 @@ class Rung:
     from equal options are the same object, so that capture can compare backends by identity.
     """
 
+    keeps_contract = True  # capture need not look at the results of each call
+
     def __init__(self, name: str, settings: CompileOptions) -> None:
         self.__name__ = name
         self.settings = settings
@@ -68,8 +70,8 @@ class Rung:
                 compiled = aot.aot_compile(
                     gm,
                     example_inputs,
-                    forward_compiler=functools.partial(self._lower, "forward"),
-                    backward_compiler=functools.partial(self._lower, "backward"),
+                    forward_compiler=self._compiler("forward"),
+                    backward_compiler=self._compiler("backward"),
                     inference_compiler=self._inference_compiler(gm, example_inputs),
                     regions=self._takes_regions(example_inputs) and not self.values.get("freezing"),
                     **extra,
@@ -106,7 +108,13 @@ class Rung:
             for k, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
                 if type(node.meta.get("source")).__name__ == "ModuleMemberSource" and hasattr(value, "data_ptr"):
                     members[k] = value
-        return functools.partial(self._lower, "inference", members=members)
+        return self._compiler("inference", members=members)
+
+    def _compiler(self, role: str, **more: Any) -> Callable[..., Any]:
+        """What aot_autograd calls with a flat graph of that role."""
+        compiler = functools.partial(self._lower, role, **more)
+        compiler.keeps_contract = True  # type: ignore[attr-defined]
+        return compiler
 
     def _report_fallback(
         self, compiled: Callable[..., Any], gm: Any, example_inputs: Sequence[Any]
@@ -320,3 +328,5 @@ def inductor(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 RUNGS = {f.__name__: f for f in (eager, aot_eager, aot_prims, reference, inductor)}
+for _rung in RUNGS.values():
+    _rung.keeps_contract = True  # type: ignore[attr-defined]

@@ -94,6 +94,7 @@ def record(
         return inner(gm, example_inputs)
 
     observed.__name__ = getattr(inner, "__name__", "backend")
+    observed.keeps_contract = getattr(inner, "keeps_contract", False)  # type: ignore[attr-defined]
     fresh = CompileOptions(settings.mode, settings.dynamic, settings.fullgraph, observed, dict(settings.options))
     with events.listening(recording.events.append):
         try:

@@ -12,6 +12,7 @@ from .counters import counters
 from .dynamic import mark_dynamic, mark_static
 from .errors import (
     BackendCompilerFailed,
+    BackendResultError,
     ConstraintError,
     ContractError,
     DynamoError,
@@ -39,6 +40,7 @@ del _capture, _export, _graph_break
 
 __all__ = [
     "BackendCompilerFailed",
+    "BackendResultError",
     "Capture",
     "Config",
     "ConstraintError",

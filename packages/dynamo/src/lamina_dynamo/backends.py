@@ -1,7 +1,8 @@
 """Backends: what turns a captured graph into a callable, `backend(gm, example_inputs) -> callable(*inputs) -> tuple`.
 
 They are known by name (registered here or by another package through the entry point group ``lamina.backends``) or
-passed as objects;
+passed as objects. What a backend's callable returns is compared with its graph at each call, unless the backend says
+that it ``keeps_contract`` (an attribute of it);
 two compiled functions share compiled frames only if their backends are the same object.
 """
 
@@ -23,6 +24,9 @@ _registered: dict[str, Backend] = {}
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Runs the captured graph as it is: capture and nothing else."""
     return gm.forward
+
+
+eager.keeps_contract = True  # type: ignore[attr-defined]
 
 
 def register_backend(name: str | None = None, backend: Backend | None = None) -> Any:

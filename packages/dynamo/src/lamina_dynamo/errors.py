@@ -4,6 +4,7 @@ DynamoError                        base: carries stage, node, user_line, hint
 ├── GraphBreakError                a break where none is allowed (fullgraph=True)
 ├── RecompileLimitError            recompiled too often where falling back is not allowed (fullgraph=True)
 ├── BackendCompilerFailed          a backend raised; the original is __cause__
+│   └── BackendResultError         what a backend returned, or its callable, is not what the contract asks for
 ├── InternalError                  a fault of this package (raised under LAMINA_STRICT=1 or fullgraph=True, otherwise
 a warning)
 ├── ContractError                  a graph breaks the contract with backends (also an AssertionError)
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 __all__ = [
     "BackendCompilerFailed",
+    "BackendResultError",
     "ConstraintError",
     "ContractError",
     "DynamoError",
@@ -86,6 +88,19 @@ class BackendCompilerFailed(DynamoError):
         self.inner_exception = cause
         super().__init__(f"backend {backend!r} raised {type(cause).__name__}: {cause}", user_line=user_line, hint=hint)
         self.__cause__ = cause
+
+
+class BackendResultError(BackendCompilerFailed):
+    """A backend returned something that is not callable, or its callable results of another number or kind than its
+    graph has. ``backend`` is its name."""
+
+    def __init__(
+        self, backend: str, what: str, *, node: str | None = None, user_line: str | None = None, hint: str | None = None
+    ) -> None:
+        self.backend = backend
+        self.inner_exception = self
+        message = f"backend {backend!r} {what}"
+        DynamoError.__init__(self, message, node=node, user_line=user_line, hint=hint)
 
 
 class InternalError(DynamoError):

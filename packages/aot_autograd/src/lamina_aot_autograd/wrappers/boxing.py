@@ -62,6 +62,9 @@ def run_eagerly(gm: fx.GraphModule, example_inputs: Any = None) -> Callable[...,
     return make_boxed(run)
 
 
+run_eagerly.keeps_contract = True  # type: ignore[attr-defined]
+
+
 def without_autocast(call: Callable[..., Any]) -> Callable[..., Any]:
     """`call` with autocast off: the casts of a traced graph are written out in it."""
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from .. import _torch, interruption
+from ..backend_results import check_callable, checked
+from ..backends import name_of
 from ..bytecode import Instruction, assemble, copy_instructions, decode
 from ..bytecode import versions as v
 from ..codegen import Codegen, drop_temps, straight_line_depth
@@ -420,18 +422,14 @@ class Translation:
         try:
             fn = self.backend(gm, inputs)
         except Exception as e:
-            from ..backends import name_of
-
             interruption.pass_on(e)
-
             raise BackendCompilerFailed(name_of(self.backend), e) from e
-        if not callable(fn):
-            raise BackendCompilerFailed(
-                "backend", TypeError(f"the backend returned {type(fn).__name__}, which is not callable")
-            )
+        check_callable(fn, name_of(self.backend), self.code)
         fn = _torch.settled_forward(fn)
         while (inner := getattr(fn, "unboxed", None)) is not None:  # down to what has nothing to add any more
             fn = inner
+        if not getattr(self.backend, "keeps_contract", False):
+            fn = checked(fn, name_of(self.backend), cg.output_nodes, self.code)
         region = None
         written = written_inputs(output)
         decides = output.protected or not output.side_effects.is_empty()
