@@ -107,7 +107,11 @@ class Compiler:
         if record_.gave_up:
             return None
         if not self.fullgraph and _reads_on(owner, code):
-            _mark_skipped(code, "a small function that reads value after value")
+            if origin_of(code) is code:
+                record_.gave_up = True
+                bump("skips", "a small function that reads value after value")
+            else:
+                _mark_skipped(code, "a small function that reads value after value")
             return None
         with _lock:
             found = _eval_frame.look_up(owner, code, f_locals, f_globals, f_builtins, closure)
@@ -436,31 +440,32 @@ _MACHINERY = (
 )
 
 
-# A function of few instructions that has read values of tensors so often, each time after few operations, is run by
-# eager from there on (what it calls is captured): a graph of two operations costs more than they do.
-_MOST_READS = 3
+# A function of few instructions that has read values of tensors so often, and has no part of more than few operations,
+# is run by eager from there on (what it calls is captured): a graph of two operations costs more than they do.
+_MOST_READS = 2
+_NEVER = -(1 << 30)
 _FEW_NODES = 16
 _SMALL_CODE = 1024
 _READS = frozenset({"data_dependent_scalar", "data_dependent_branch", "data_dependent_shape"})
 
 
 def _reads_on(owner: Any, code: types.CodeType) -> bool:
-    """Does ``code`` continue a small function that reads value after value?"""
-    origin = origin_of(code)
-    found = owner.state.get(origin) if origin is not code else None
+    """Does ``code`` belong to a small function that reads value after value?"""
+    found = owner.state.get(origin_of(code))
     return found is not None and found.reads >= _MOST_READS
 
 
 def _note_reads(owner: Any, code: types.CodeType, memory: FrameRecord, result: Any) -> None:
-    if not result.breaks or result.breaks[0].kind.id not in _READS:
-        return
     origin = origin_of(code)
-    if len(origin.co_code) > _SMALL_CODE or sum(len(gm.graph.nodes) for gm in result.graphs) > _FEW_NODES:
+    large = sum(len(gm.graph.nodes) for gm in result.graphs) > _FEW_NODES
+    if not large and (not result.breaks or result.breaks[0].kind.id not in _READS):
+        return
+    if len(origin.co_code) > _SMALL_CODE:
         return
     found = owner.state.get(origin)
     if found is None:
         found = owner.state[origin] = FrameRecord(memory.state.mode)
-    found.reads += 1
+    found.reads = _NEVER if large else found.reads + 1  # a part that is worth a graph keeps the others
 
 
 def _is_machinery(f_globals: dict[str, Any]) -> bool:

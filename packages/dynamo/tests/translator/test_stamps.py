@@ -406,3 +406,17 @@ def test_autocast_and_inference_mode():
         assert got.is_inference()
     remove()
     assert copies == [3, 3]
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_recompile_names_the_line_of_the_layer(layer):
+    net = nn.Sequential(*[Layer() for _ in range(4)])
+    compiled = lamina_dynamo.optimize("eager")(net)
+    x = torch.ones(2, 4)
+    lamina_dynamo.reset()
+    compiled(x)
+    net[layer].first.weight.requires_grad_(False)
+    compiled(x)
+    found = lamina_dynamo.explain_recompile()[-1]
+    assert found.expression == f"self._modules['{layer}'].first.weight"
+    assert __file__ in found.where

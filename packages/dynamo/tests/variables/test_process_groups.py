@@ -26,6 +26,8 @@ def test_functional_collectives_of_a_group_are_one_graph(group):
         lambda x: collectives.all_reduce(x * 2, "sum", group) + 1,
         lambda x: collectives.all_gather_tensor(x.sin(), 0, group) * 2,
         lambda x: collectives.reduce_scatter_tensor(x + 1, "sum", 0, group),
+        lambda x: collectives.all_gather_tensor(x.sin(), 1, group) * 2,
+        lambda x: collectives.reduce_scatter_tensor(x + 1, "sum", 1, group),
         lambda x: collectives.broadcast(x + group.rank(), 0, group) * group.size(),
         lambda x: x if group.group_name == "" else x + 1,
     ]

@@ -7,9 +7,13 @@ from typing import Any
 
 import torch.distributed
 
+from ..graph_break import GraphBreak
+from ..unknown_sizes import has_unknown
 from .base import VariableTracker
 from .builder import wraps_type
 from .owner_method import OwnerMethodVariable
+from .tensor import TensorVariable
+from .torch_api import NAMED_HANDLERS
 from .user_object import OpaqueObjectVariable
 
 _FIXED = ("group_name", "group_desc")
@@ -42,3 +46,13 @@ if torch.distributed.is_available():
         if source is not None:
             tx.output.guard(source, "ID", value)
         return ProcessGroupVariable(value, source)
+
+
+def _has_unknown_sizes(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """What the collectives ask of a tensor before they cut it."""
+    if len(args) != 1 or kwargs or not isinstance(args[0], TensorVariable):
+        raise GraphBreak("torch_unsupported", function="has_free_unbacked_symbols")
+    return tx.const(has_unknown(*args[0].fake.mk[0], *args[0].fake.mk[1]))  # type: ignore[no-any-return]
+
+
+NAMED_HANDLERS["torch.fx.experimental.symbolic_shapes.has_free_unbacked_symbols"] = _has_unknown_sizes
