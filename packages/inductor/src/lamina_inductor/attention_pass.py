@@ -40,7 +40,8 @@ class Attention:
     safe: bool
 
 
-def _name(node: object) -> str:
+def name_of(node: object) -> str:
+    """The name of a prim that `node` calls; "" of any other node."""
     if not isinstance(node, Node) or node.op != "call_function":
         return ""
     name = getattr(node.target, "name", "")
@@ -51,22 +52,22 @@ def _tags(node: Node) -> tuple[str, ...]:
     return tuple(getattr(getattr(node.target, "spec", None), "tags", ()))
 
 
-def _is_inlined(node: Node) -> bool:
+def is_inlined(node: Node) -> bool:
     """True for a node that each element of the scores may compute anew."""
-    name = _name(node)
+    name = name_of(node)
     return name in _VIEWS or name in _READS or name in _CREATION or (bool(name) and "elementwise" in _tags(node))
 
 
 def _through(node: object, *names: str) -> object:
-    while _name(node) in names:
+    while name_of(node) in names:
         node = node.args[0]  # type: ignore[attr-defined]
     return node
 
 
-def _row_reduction(node: object, name: str) -> Node | None:
+def row_reduction(node: object, name: str) -> Node | None:
     """The operand of a reduction over the last dimension that is spread over its row again."""
     node = _through(node, "broadcast_in_dim", "reshape")
-    if _name(node) != name:
+    if name_of(node) != name:
         return None
     source, dims = node.args[0], node.args[1]  # type: ignore[attr-defined]
     if not isinstance(source, Node) or tuple(dims) != (source.meta["val"].dim() - 1,):
@@ -76,35 +77,45 @@ def _row_reduction(node: object, name: str) -> Node | None:
 
 def _softmax_input(node: Node) -> Node | None:
     """X of ``exp(x - max x) / sum exp(x - max x)``."""
-    if _name(node) != "div" or _name(node.args[0]) != "exp" or _row_reduction(node.args[1], "sum") is not node.args[0]:
+    if name_of(node) != "div" or name_of(node.args[0]) != "exp":
+        return None
+    if row_reduction(node.args[1], "sum") is not node.args[0]:
         return None
     shifted = node.args[0].args[0]  # type: ignore[union-attr]
-    if _name(shifted) != "sub":
+    if name_of(shifted) != "sub":
         return None
     x = shifted.args[0]  # type: ignore[union-attr]
-    return x if isinstance(x, Node) and _row_reduction(shifted.args[1], "amax") is x else None  # type: ignore[union-attr]
+    return x if isinstance(x, Node) and row_reduction(shifted.args[1], "amax") is x else None  # type: ignore[union-attr]
 
 
 def _safe_softmax_input(node: Node) -> Node | None:
     """The same with zeros where all of a row is -inf."""
-    if _name(node) != "where" or node.args[1] != 0.0 or not isinstance(node.args[2], Node):
+    if name_of(node) != "where" or node.args[1] != 0.0 or not isinstance(node.args[2], Node):
         return None
     x = _softmax_input(node.args[2])
-    masked = _row_reduction(node.args[0], "all")
-    if x is None or masked is None or _name(masked) != "eq":
+    masked = row_reduction(node.args[0], "all")
+    if x is None or masked is None or name_of(masked) != "eq":
         return None
     return x if masked.args[0] is x and masked.args[1] == float("-inf") else None
+
+
+def softmax_of(node: Node) -> tuple[Node, bool] | None:
+    """(input, is it the safe kind) of a softmax over the last dimension that `node` is the result of."""
+    for find, safe in ((_softmax_input, False), (_safe_softmax_input, True)):
+        x = find(node)
+        if x is not None:
+            return x, safe
+    return None
 
 
 def _find_softmax(node: object, depth: int = 0) -> tuple[Node, Node, bool] | None:
     """(result, input, is it the safe kind) of the softmax behind views, conversions and products."""
     if not isinstance(node, Node) or depth > 12:
         return None
-    for find, safe in ((_softmax_input, False), (_safe_softmax_input, True)):
-        x = find(node)
-        if x is not None:
-            return node, x, safe
-    name = _name(node)
+    found = softmax_of(node)
+    if found is not None:
+        return node, *found
+    name = name_of(node)
     if name in ("reshape", "permute", "restride", "convert_element_type"):
         return _find_softmax(node.args[0], depth + 1)
     if name == "mul":
@@ -112,7 +123,7 @@ def _find_softmax(node: object, depth: int = 0) -> tuple[Node, Node, bool] | Non
     return None
 
 
-def _behind(node: Node, stop: Node) -> set[Node]:
+def nodes_between(node: Node, stop: Node) -> set[Node]:
     """`node` and all that it is computed from, up to `stop`."""
     found: set[Node] = set()
     stack = [node]
@@ -126,18 +137,18 @@ def _behind(node: Node, stop: Node) -> set[Node]:
     return found
 
 
-def _sources(x: Node, limit: int) -> set[Node] | None:
+def inlined_sources(x: Node, limit: int) -> set[Node] | None:
     """Nodes that `x` inlines, and the products at their end; None: too many."""
     found: set[Node] = set()
     stack = [x]
     while stack:
         n = stack.pop()
-        if n in found or not (_is_inlined(n) or _name(n) == "bmm"):
+        if n in found or not (is_inlined(n) or name_of(n) == "bmm"):
             continue
         found.add(n)
         if len(found) > limit:
             return None
-        if _name(n) != "bmm":
+        if name_of(n) != "bmm":
             stack.extend(n.all_input_nodes)
     return found
 
@@ -147,18 +158,18 @@ def _match(last: Node, place: dict[Node, int]) -> Attention | None:
     if softmax is None:
         return None
     weights, x, safe = softmax
-    sources = _sources(x, MOST_NODES)
+    sources = inlined_sources(x, MOST_NODES)
     if sources is None:
         return None
     size = tuple(last.args[0].meta["val"].shape)  # type: ignore[union-attr]
-    for product in sorted((n for n in sources if _name(n) == "bmm"), key=lambda n: -place[n]):
+    for product in sorted((n for n in sources if name_of(n) == "bmm"), key=lambda n: -place[n]):
         if tuple(product.meta["val"].shape) != size:
             continue
         between = _only_between(product, last, place)
         if between is not None:
-            inlined = (n for n in sources if n is not product and _name(n) != "bmm")
+            inlined = (n for n in sources if n is not product and name_of(n) != "bmm")
             before = tuple(sorted(inlined, key=place.__getitem__))
-            after = tuple(n for n in between if place[n] > place[weights] and weights in _behind(n, weights))
+            after = tuple(n for n in between if place[n] > place[weights] and weights in nodes_between(n, weights))
             return Attention(product, x, weights, last, between, before, after, safe)
     return None
 
@@ -181,7 +192,7 @@ def _only_between(product: Node, last: Node, place: dict[Node, int]) -> tuple[No
 def find_attention(graph: Graph) -> list[Attention]:
     """All attentions of a graph, in order; none shares a node with another."""
     nodes: Iterable[Node] = graph.nodes
-    products = [n for n in nodes if _name(n) == "bmm"]
+    products = [n for n in nodes if name_of(n) == "bmm"]
     if len(products) < 2:
         return []
     place = {n: k for k, n in enumerate(graph.nodes)}
@@ -196,4 +207,7 @@ def find_attention(graph: Graph) -> list[Attention]:
     return out
 
 
-__all__ = ["Attention", "find_attention"]
+__all__ = [
+    "MOST_NODES", "Attention", "find_attention", "inlined_sources", "is_inlined", "name_of", "nodes_between",
+    "row_reduction", "softmax_of",
+]  # fmt: skip

@@ -171,6 +171,64 @@ def _indexed_attention(t: Tracer, q, k, v, slopes, documents):
     return _attend(t, t.call(aten.masked_fill.Scalar, scores, other, float("-inf")), v)
 
 
+def _attention_gradients(mask=None, cap=0.0, safe=False, turned=False):
+    """Gradients of query, key and value, the scores computed again; `turned`: that of the key as autograd has it."""
+
+    def program(t: Tracer, q, k, v, grad, *documents):
+        half = q.dtype != torch.float32
+        scores = _products(t, q, k)
+        if half:
+            scores = t.call(aten._to_copy.default, scores, dtype=torch.float32)
+        bent = scores
+        if cap:
+            bent = t.call(aten.tanh.default, t.call(aten.div.Tensor, scores, cap))
+            scores = t.call(aten.mul.Tensor, bent, cap)
+        inside = mask(t, q.shape[1], k.shape[1], *documents) if mask else None
+        if inside is not None:
+            nothing = t.call(aten.scalar_tensor.default, float("-inf"))
+            scores = t.call(aten.where.self, inside, scores, nothing)
+        softmax = (aten._safe_softmax.default,) if safe else (aten._softmax.default,)
+        weights = t.call(*softmax, scores, -1, *([] if safe else [False]))
+        narrow = t.call(aten._to_copy.default, weights, dtype=q.dtype) if half else weights
+        gv = t.call(aten.bmm.default, t.call(aten.permute.default, narrow, [0, 2, 1]), grad)
+        early = t.call(aten.mul.Tensor, gv, 2.0)  # wanted before the last of the gradients
+        gw = t.call(aten.bmm.default, grad, t.call(aten.permute.default, v, [0, 2, 1]))
+        gw = t.call(aten._to_copy.default, gw, dtype=torch.float32) if half else gw
+        gs = t.call(aten._softmax_backward_data.default, gw, weights, -1, torch.float32)
+        if inside is not None:
+            gs = t.call(aten.where.self, inside, gs, t.call(aten.scalar_tensor.default, 0.0))
+        if cap:
+            slope = t.call(aten.rsub.Scalar, t.call(aten.mul.Tensor, bent, bent), 1.0)
+            gs = t.call(aten.mul.Tensor, gs, slope)
+        gs = t.call(aten.mul.Tensor, gs, q.shape[-1] ** -0.5)
+        gs = t.call(aten._to_copy.default, gs, dtype=q.dtype) if half else gs
+        gq = t.call(aten.bmm.default, gs, k)
+        if turned:
+            gk = t.call(aten.bmm.default, t.call(aten.permute.default, q, [0, 2, 1]), gs)
+            gk = t.call(aten.permute.default, gk, [0, 2, 1])
+        else:
+            gk = t.call(aten.bmm.default, t.call(aten.permute.default, gs, [0, 2, 1]), q)
+        return gq, gk, early
+
+    return program
+
+
+def _causal(t: Tracer, m, n):
+    return t.call(aten.ge.Tensor, *_places(t, m, n))
+
+
+def _near(t: Tracer, m, n):
+    """A window of 70 behind each row but the row itself: the first row has no column."""
+    rows, columns = _places(t, m, n)
+    near = t.call(aten.lt.Scalar, t.call(aten.sub.Tensor, rows, columns), 70)
+    return t.call(aten.logical_and.default, near, t.call(aten.gt.Tensor, rows, columns))
+
+
+def _same_document(t: Tracer, m, n, documents):
+    ours, theirs = (t.call(aten.index.Tensor, documents, [i]) for i in _places(t, m, n))
+    return t.call(aten.logical_and.default, t.call(aten.eq.Tensor, ours, theirs), _causal(t, m, n))
+
+
 def _grouped(t: Tracer, x, w, ends, scale):
     """Groups of rows, one of them empty; an activation behind the product, which is wanted as well."""
     y = t.call(aten._grouped_mm.default, x, w, ends)
@@ -281,6 +339,21 @@ PROGRAMS = {
     "long_window": ("attention", [*[_normal(1, 544, 32)] * 3, _normal(1, 1, 544)], _window_attention),
     "half_heads": ("attention", [*[_normal(1, 2, 130, 128, dtype=torch.float16)] * 3], _causal_attention),
     "indexed_attention": ("attention", [*[_normal(2, 64, 32)] * 3, _normal(2), _whole(0, 3, 64)], _indexed_attention),
+    "gradients": ("attention gradient",
+                  [_normal(3, 40, 20), _normal(3, 50, 20), _normal(3, 50, 24), _normal(3, 40, 24)],
+                  _attention_gradients()),
+    "causal_gradients": ("attention gradient", [*[_normal(2, 80, 32)] * 4],
+                         _attention_gradients(_causal, cap=3.0, turned=True)),
+    "long_gradients": ("attention gradient", [*[_normal(1, 600, 32, dtype=torch.float16)] * 4],
+                       _attention_gradients(_causal, turned=True)),
+    "half_gradients": ("attention gradient", [*[_normal(1, 640, 64, dtype=torch.bfloat16)] * 4],
+                       _attention_gradients(_causal, safe=True)),
+    "window_gradients": ("attention gradient", [*[_normal(1, 544, 32, dtype=torch.float16)] * 4],
+                         _attention_gradients(_near, safe=True)),
+    "wide_gradients": ("attention gradient", [*[_normal(2, 70, 128, dtype=torch.float16)] * 4],
+                       _attention_gradients(_causal)),
+    "document_gradients": ("attention gradient", [*[_normal(2, 96, 64, dtype=torch.bfloat16)] * 4, _whole(0, 3, 96)],
+                           _attention_gradients(_same_document, safe=True, cap=5.0)),
     "grouped": ("grouped", [_normal(70, 40), _normal(5, 40, 48), _ends(10, 10, 33, 34, 70), _normal(70, 1)], _grouped),
     "half_grouped": ("grouped", [_small(100, 64), _small(3, 64, 72), _ends(7, 90, 100), _small(100, 72)], _grouped),
     "odd_gradients": ("pointwise", [_image(2, 8, 3, 2), _image(2, 8, 9, 9), _normal(8, 1, 2, 3)],

@@ -55,6 +55,52 @@ class AttentionKernel(KernelSpec):
 
 
 @dataclass(frozen=True)
+class Sum:
+    """A result of the backward: a product over the rows of the scores (`over_rows`) or over their columns, of values of
+    the scores' size in `dtype`."""
+
+    over_rows: bool
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionGradientKernel(KernelSpec):
+    """The backward of attention. Its parts, besides ``query``, ``key`` and ``score``, which are the forward's:
+
+    ========= ============ ==========================================================
+    phase     loops        value
+    ========= ============ ==========================================================
+    left      z m e        the left operand of the second product (gradient of the result)
+    right     z n e        the right one (v); ``load("gradient")`` is the product
+    term      z m n        summed over each row: ``load("row_sum")``
+    tileK     z m n        an operand of sum K; ``load("softmax")`` is the weight
+    otherK    z m|n fK     its other operand
+    storeK    z n|m fK     stores ``load("resultK")``
+    ========= ============ ==========================================================
+
+    `names` of the phases; `extents`: sizes of z, m, n, d, e; `rounds`: the dtypes that the two products are rounded to.
+    """
+
+    names: tuple[str, ...] = ()
+    extents: tuple[int, ...] = ()
+    safe: bool = False
+    rounds: tuple[torch.dtype, torch.dtype] = (torch.float32, torch.float32)
+    sums: tuple[Sum, ...] = ()
+
+    def part(self, name: str) -> Phase:
+        """The phase of that name."""
+        return self.phases[self.names.index(name)]
+
+    def root(self, name: str) -> Op:
+        """The value of a part."""
+        return self.part(name).ops[-1].args[2]
+
+    def key(self) -> str:
+        """Equal for kernels that one compilation serves."""
+        return f"attention gradient {self.names} {self.extents} {self.safe} {self.rounds} {self.sums}\n{super().key()}"
+
+
+@dataclass(frozen=True)
 class Bound:
     """A limit of the columns that may count in row `m`: ``n <= rows * m + offset`` (`upper`) or ``n >= ...``."""
 
@@ -228,4 +274,7 @@ def _linear_expr(e: Expr) -> tuple[int, int, int] | None:
     return int(found[0]), int(found[1]), int(rest)  # type: ignore[arg-type]
 
 
-__all__ = ["LEAVES", "PARTS", "AttentionKernel", "Bound", "Mask", "find_bounds", "find_masks"]
+__all__ = [
+    "LEAVES", "PARTS", "AttentionGradientKernel", "AttentionKernel", "Bound", "Mask", "Sum", "find_bounds",
+    "find_masks",
+]  # fmt: skip

@@ -14,6 +14,7 @@ one combines the parts in a fixed order (so the result
   does not depend on scheduling) and runs what follows.
 * ``dot``: sums of products of two tiles, on matrix instructions (`triton_dot`).
 * ``attention``: products, softmax and products of one attention (`triton_attention`).
+* ``attention gradient``: the backward of one attention (`triton_attention_gradient`).
 * ``grouped``: products of row groups whose ends are data (`triton_grouped`).
 * ``serial``: iterations may write to the same element in an order that matters: one program, one element after the
 other.
@@ -25,11 +26,12 @@ from __future__ import annotations
 
 from ..index import product
 from . import triton_dot, triton_ops
-from .attention_kernel import AttentionKernel
+from .attention_kernel import AttentionGradientKernel, AttentionKernel
 from .grouped_kernel import GroupedKernel
 from .kernel import KernelSpec
 from .softmax_stats import merge_softmax_stats
 from .triton_attention import write_attention
+from .triton_attention_gradient import write_attention_gradient
 from .triton_blocks import PERSISTENT_LIMIT, can_split, inner_contiguous
 from .triton_emitter import Axis
 from .triton_forms import write_pointwise, write_rows, write_serial, write_split
@@ -55,6 +57,8 @@ def _generate(spec: KernelSpec) -> TritonKernel:
             raise CannotGenerate(why)
     if isinstance(spec, AttentionKernel):
         return write_attention(spec)
+    if isinstance(spec, AttentionGradientKernel):
+        return write_attention_gradient(spec)
     if isinstance(spec, GroupedKernel):
         return write_grouped(spec)
     inner = [p for p in spec.phases if p.loops]

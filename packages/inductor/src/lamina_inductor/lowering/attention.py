@@ -21,7 +21,7 @@ from ..ir.loops import Builder, Index
 from ..ir.tensor import TensorValue
 from ..ops import Op, compute_dtype
 from ..passes import is_on
-from .traced import Body, Refused, attempt, evaluate, is_kept, lazy_leaf, not_called
+from .traced import Body, Refused, attempt, evaluate, is_kept, is_linear, lazy_leaf, not_called
 
 LEAST_ROWS = 16  # fewer rows of scores leave most of a tile empty
 LONGEST_HEAD = 256
@@ -93,7 +93,7 @@ def _lower(g: Any, found: Attention, operands: list[TensorValue]) -> TensorValue
     evaluate(g, found.after)
     weight = g.env[found.last.args[0]].load(b, (at["z"], at["m"], at["n"]))
     phases["weight"] = body.end("weight", weight, (loops["n"],))
-    if not where or any(w != where[0] for w in where) or not _is_linear(weight):
+    if not where or any(w != where[0] for w in where) or not is_linear(weight, "softmax"):
         raise Refused("the weights are more than the softmax times a factor")
 
     wrong: list[Index] = []
@@ -135,20 +135,4 @@ _LEAVES = frozenset(("product", "softmax", "result"))
 _ORDER = ("query", "key", "score", "value", "weight", "store")
 
 
-def _is_linear(op: Op) -> bool:
-    """True for the softmax's term, rounded or times factors that do not depend on it."""
-    if op.name == "load":
-        return op.args[0] == "softmax"
-    if op.name in ("to_dtype", "round_to"):
-        return op.dtype.is_floating_point and _is_linear(op.args[0])
-    if op.name == "mul":
-        a, b = op.args
-        return (_is_linear(a) and not _reads_softmax(b)) or (_is_linear(b) and not _reads_softmax(a))
-    return False
-
-
-def _reads_softmax(op: Op) -> bool:
-    return (op.name == "load" and op.args[0] == "softmax") or any(map(_reads_softmax, op.operands()))
-
-
-__all__ = ["is_wanted", "lower_attention"]
+__all__ = ["is_wanted", "lower_attention", "plan_attention"]

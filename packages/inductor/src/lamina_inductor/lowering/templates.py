@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from ..ir.tensor import TensorValue
 from .attention import lower_attention, plan_attention
+from .attention_gradient import lower_attention_gradient, plan_attention_gradients
 from .grouped import lower_grouped, plan_grouped
 
 
@@ -28,6 +29,11 @@ def plan_templates(g: Any) -> dict[Node, Template]:
     found: dict[Node, Template] = {}
     for a in plan_attention(g):
         found[a.last] = Template((a.product, *a.between), partial(lower_attention, found=a))
+    for b in plan_attention_gradients(g):
+        *earlier, last = (r.node for r in b.results)
+        found[last] = Template(
+            (b.product, b.gradient, *b.between, *earlier), partial(lower_attention_gradient, found=b)
+        )
     for p in plan_grouped(g):
         parts = tuple(n for n in (p.product, *p.behind) if n is not p.last)
         found[p.last] = Template(parts, partial(lower_grouped, one=p))

@@ -98,9 +98,25 @@ def _forget(g: Any, known: int, leaves: set[str]) -> None:
     g.nodes[known:] = kept
 
 
+def is_linear(op: Op, leaf: str) -> bool:
+    """True for the value `leaf` itself, rounded or times factors that do not depend on it."""
+    if op.name == "load":
+        return op.args[0] == leaf
+    if op.name in ("to_dtype", "round_to"):
+        return op.dtype.is_floating_point and is_linear(op.args[0], leaf)
+    if op.name == "mul":
+        a, b = op.args
+        return (is_linear(a, leaf) and not _reads(b, leaf)) or (is_linear(b, leaf) and not _reads(a, leaf))
+    return False
+
+
+def _reads(op: Op, leaf: str) -> bool:
+    return (op.name == "load" and op.args[0] == leaf) or any(_reads(o, leaf) for o in op.operands())
+
+
 def not_called(*tensors: torch.Tensor) -> torch.Tensor:
     """The function of a kernel that only its target runs."""
     raise LoweringError("a kernel of a target was called as a function")
 
 
-__all__ = ["Body", "Refused", "attempt", "evaluate", "is_kept", "lazy_leaf", "not_called"]
+__all__ = ["Body", "Refused", "attempt", "evaluate", "is_kept", "is_linear", "lazy_leaf", "not_called"]
