@@ -167,3 +167,20 @@ def test_pads_of_volumes_keep_channels_last():
         for pad in ([1, 1, 0, 1, 1, 0], [0, 2, 1, 1, 2, 2]):
             agrees("reflection_pad3d.default", x, pad)
             agrees("replication_pad3d.default", x, pad)
+
+
+@pytest.mark.parametrize("name", ["smooth_l1_loss_backward.default", "huber_loss_backward.default"])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_gradients_of_losses_are_contiguous(name, reduction):
+    x = laid_out(4, 3)
+    for grad in (laid_out(4, 3), torch.ones(())):
+        assert BY_NAME[name]((grad, x, x, reduction, 1.0), {}).stride == (3, 1)
+        agrees(name, grad, x, x, reduction, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int8, torch.bool])
+def test_backward_of_dropout_in_any_dtype(dtype):
+    for grad in (laid_out(5, 4, 3).to(dtype), torch.ones(5, 4, 3).to(dtype)):
+        for mask in (laid_out(5, 4, 3).bool(), torch.ones(5, 4, 3).bool()):
+            assert BY_NAME["native_dropout_backward.default"]((grad, mask, 2.0), {})
+            agrees("native_dropout_backward.default", grad, mask, 2.0)

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from lamina_primtorch.prims import PRIMS
+
 from .codegen.native_kernel import NativeOp
 from .config import Config
 from .errors import InductorError, LoweringError, UnsupportedGraph
@@ -194,11 +196,28 @@ class GraphLowering:
 
     def copy_of(self, x: TensorValue, stride: Sequence[Expr]) -> TensorValue:
         """A copy of a stored value in a new buffer with the given strides."""
+        if x.dtype not in SUPPORTED and x.dtype not in FLOAT8:
+            return self._library_copy(x, stride)
         out = TensorValue(
             x.dtype, x.device, x.shape, inner=lambda b, index: x.load(b, index), reads=1, origins=x.origins
         )
         out.stride = tuple(stride)
         return self.realize(out, stride)
+
+    def _library_copy(self, x: TensorValue, stride: Sequence[Expr]) -> TensorValue:
+        """`copy_of` in a dtype that kernels do not carry: a call of the prim that lays values out."""
+        assert x.buffer is not None and x.layout is not None
+        meta = ResultMeta(x.dtype, x.device, x.shape, tuple(stride))
+        name = f"buf{len(self.buffers)}"
+        layout = Layout(x.dtype, x.device, x.shape, meta.stride)
+        self.buffers[name] = BufferDecl(name, layout, "temp")
+        whole = self.buffers[x.buffer].layout
+        operand = BufferRef(x.buffer, None if whole == x.layout else x.layout)
+        args = (operand, [unwrap(e) for e in stride])
+        reads: dict[str, list] = {x.buffer: []}
+        self._add(ExternNode(len(self.nodes), PRIMS["restride"], args, {}, (name,), reads, {name: []},
+                             origins=self._origins(x), reason=f"a copy of {x.dtype}"))  # fmt: skip
+        return self.stored(meta, name, layout)
 
     def store_deep(self, x: TensorValue) -> TensorValue:
         """Stores a value; a view of a lazy value is made by storing its base first, so that the view itself needs no

@@ -70,3 +70,15 @@ def test_part_of_a_product_does_not_keep_all_of_it(target):
 
     _, (a,) = results_of(program, target, *operands())
     assert a.untyped_storage().nbytes() < 6 * 4 * 7 * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("target", TARGETS)
+def test_operands_that_kernels_do_not_carry_are_laid_out_by_the_library(target, dtype):
+    """The gaps of a strided tensor are no part of what a library's call is given."""
+    def program(t, x, w):
+        dense = t.call(lamina_primtorch.PRIMS["restride"], x, (12, 4, 1))
+        return (t.call(aten.bmm.default, dense, w), dense)
+
+    x = torch.randn(2, 3, 8, dtype=dtype)[..., ::2]
+    results_of(program, target, x, torch.randn(2, 4, 5, dtype=dtype))

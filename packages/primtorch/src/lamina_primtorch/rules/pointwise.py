@@ -246,10 +246,12 @@ def _prelu(args: tuple, kwargs: dict) -> TensorMeta:
 
 @rule("native_dropout_backward.default")
 def _with_second(args: tuple, kwargs: dict) -> TensorMeta:
-    """Elementwise over two tensors, in the dtype of the first."""
+    """Elementwise over two tensors, in the dtype of the first, which the scale makes floating."""
     a, b = args[:2]
-    if not a.dtype.is_floating_point or (b.dtype is not a.dtype and b.dtype is not BOOL):
+    if a.dtype.is_complex or (b.dtype is not a.dtype and b.dtype is not BOOL):
         raise NotImplementedError
+    if not a.dtype.is_floating_point:
+        return pointwise([a, b], torch.get_default_dtype(), torch.get_default_dtype())
     return pointwise([a, b], a.dtype)
 
 
@@ -403,6 +405,18 @@ def _loss(args: tuple, kwargs: dict) -> TensorMeta:
         raise NotImplementedError
     got = pointwise([a, b], dtype, dtype)
     return got if reduction == 0 else TensorMeta((), (), dtype, got.device)
+
+
+@rule("smooth_l1_loss_backward.default", "huber_loss_backward.default")
+def _into_contiguous(args: tuple, kwargs: dict) -> TensorMeta:
+    """The gradient of the input: eager writes it into a contiguous tensor, whatever the input's layout."""
+    grad, a, b = args[:3]
+    shape = tuple(a.shape)
+    if a.dtype is not b.dtype or a.dtype is not grad.dtype or a.dtype not in INEXACT or a.dtype.is_complex:
+        raise NotImplementedError
+    if tuple(b.shape) != shape or tuple(grad.shape) not in ((), shape):
+        raise NotImplementedError
+    return TensorMeta(shape, strides.contiguous(shape), a.dtype, a.device)
 
 
 @rule("mse_loss_backward.default")
