@@ -194,18 +194,24 @@ def measure_bert(way: str) -> dict[str, Any]:
     return numbers
 
 
+def mlp() -> tuple[Any, Any]:
+    """Return a 4-layer MLP of width 32 and its input of batch 8."""
+    import torch
+
+    torch.manual_seed(0)
+    layers: list[Any] = []
+    for _ in range(4):
+        layers += [torch.nn.Linear(32, 32), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1]), torch.randn(8, 32)
+
+
 def measure_mlp(way: str) -> dict[str, Any]:
     """A 4-layer MLP, batch 8, width 32, inference: first call and cost of a call, guards included."""
     import torch
 
     sys.setswitchinterval(1.0)
-    torch.manual_seed(0)
-    layers: list[Any] = []
-    for _ in range(4):
-        layers += [torch.nn.Linear(32, 32), torch.nn.ReLU()]
-    model = torch.nn.Sequential(*layers[:-1]).eval()
-    x = torch.randn(8, 32)
-    net = compiler(way)(model)
+    model, x = mlp()
+    net = compiler(way)(model.eval())
     read = counted(way)
     with torch.no_grad():
         want = model(x)
@@ -227,6 +233,67 @@ def measure_mlp(way: str) -> dict[str, Any]:
     return numbers
 
 
+def batches_us(steps: list[Callable[[], Any]], batches: int = 60, calls: int = 50) -> list[float]:
+    """Return the median microseconds of a call over batches that take turns."""
+    times: list[list[float]] = [[] for _ in steps]
+    for step in steps:
+        for _ in range(calls):
+            step()
+    for _ in range(batches):
+        for step, taken in zip(steps, times, strict=True):
+            start = time.perf_counter()
+            for _ in range(calls):
+                step()
+            taken.append((time.perf_counter() - start) / calls * 1e6)
+    return [statistics.median(taken) for taken in times]
+
+
+def measure_mlp_step(way: str) -> dict[str, Any]:
+    """A training step of that MLP beside eager's: forward and backward alone, with what a loop does around them, and
+    the whole step as one compiled function."""
+    import torch
+
+    sys.setswitchinterval(1.0)
+    compile_ = compiler(way)
+
+    def steps(make: Callable[[Any], Any], whole: Callable[[Any], Any]) -> dict[str, Callable[[], Any]]:
+        model, x = mlp()
+        net = make(model)
+        parameters, out = tuple(model.parameters()), torch.randn(8, 32)
+        optimizer = torch.optim.SGD(parameters, lr=1e-3)
+
+        def with_loss() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            net(x).square().mean().backward()
+
+        def with_optimizer() -> None:
+            with_loss()
+            optimizer.step()
+
+        def everything() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        return {
+            "alone": lambda: torch.autograd.grad(net(x), parameters, out),
+            "added": lambda: net(x).backward(out),  # to the gradients that are there
+            "with_loss": with_loss,
+            "with_optimizer": with_optimizer,
+            "one_function": whole(everything),
+        }
+
+    def same(f: Any) -> Any:
+        return f
+
+    own, eager = steps(compile_, compile_ if way == "lamina" else same), steps(same, same)
+    numbers: dict[str, Any] = {}
+    for name, step in own.items():
+        numbers[f"{name}_us"], numbers[f"{name}_eager_us"] = batches_us([step, eager[name]])
+        numbers[f"{name}_ratio"] = numbers[f"{name}_us"] / numbers[f"{name}_eager_us"]
+    return numbers
+
+
 def measure_import(way: str) -> dict[str, Any]:
     """What `import lamina` adds to `import torch`."""
     import torch  # noqa: F401
@@ -240,9 +307,13 @@ def measure_import(way: str) -> dict[str, Any]:
             "heavy": sorted({"sympy", "triton"} & set(sys.modules)) if way == "lamina" else []}
 
 
-MEASURES = {"import": measure_import, "mlp": measure_mlp, "resnet18": measure_resnet, "bert": measure_bert}
-WAYS = {"import": ["lamina"], "mlp": ["eager", "torch", "lamina"], "resnet18": ["torch", "lamina"],
-        "bert": ["torch", "lamina"]}
+STEPS = {"alone": "at most 1/2 of eager", "added": "", "with_loss": "", "with_optimizer": "",
+         "one_function": "at most 1/2 of eager"}
+"""Kinds of a training step of the MLP -> what is asked of it."""
+MEASURES = {"import": measure_import, "mlp": measure_mlp, "mlp_step": measure_mlp_step,
+            "resnet18": measure_resnet, "bert": measure_bert}
+WAYS = {"import": ["lamina"], "mlp": ["eager", "torch", "lamina"], "mlp_step": ["torch", "lamina"],
+        "resnet18": ["torch", "lamina"], "bert": ["torch", "lamina"]}
 
 
 # -------------------------------------------------------------------------------------------------------- the driver
@@ -261,6 +332,16 @@ def run_worker(name: str, way: str, threads: int, limit: float) -> dict[str, Any
         if line.startswith(MARK):
             return json.loads(line[len(MARK):])
     return {"error": " ".join(done.stderr.strip().splitlines()[-3:])[-400:] or f"exit status {done.returncode}"}
+
+
+def step_row(numbers: dict[str, dict[str, Any]], kind: str) -> Callable[[], tuple[str, bool]]:
+    """Return what computes the row of one kind of training step."""
+
+    def compute() -> tuple[str, bool]:
+        shown = [f"{way} {n[f'{kind}_us']:.1f} (x {n[f'{kind}_ratio']:.2f} of eager)" for way, n in numbers.items()]
+        return ", ".join(shown), not STEPS[kind] or numbers["lamina"][f"{kind}_ratio"] <= 0.5
+
+    return compute
 
 
 def verdicts(numbers: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, str, str, bool | None]]:
@@ -289,6 +370,9 @@ def verdicts(numbers: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, s
         row("MLP call, us", "at most 1/2 of torch.compile", ratio("mlp", "call_us", 1 / 2))
         row("MLP call against eager, us", "", lambda: (
             f"{numbers['mlp']['lamina']['call_us']:.1f} against {numbers['mlp']['eager']['call_us']:.1f}", True))
+    if "mlp_step" in numbers:
+        for kind, asked in STEPS.items():
+            row(f"MLP training step, {kind.replace('_', ' ')}, us", asked, step_row(numbers["mlp_step"], kind))
     if "resnet18" in numbers:
         own = numbers["resnet18"].get("lamina", {})
         row("ResNet-18 training first call, s", "at most 1/3 of torch.compile",
