@@ -9,6 +9,8 @@ from programs import Tracer
 
 from lamina_inductor import compile_graph
 from lamina_inductor.freezing import freeze, with_constants
+from lamina_inductor.lowering.frozen import EPILOGUE
+from lamina_inductor.value_bounds import ValueBounds
 
 TARGET = "cpp" if "cpp" in TARGETS else "reference"
 
@@ -110,3 +112,89 @@ def test_linear_layers_with_packed_weights():
     gm = t.finish(t.tanh(out))
     frozen = freeze(gm, {1: weight, 2: bias}, lambda g: compile_graph(g, target=TARGET))
     torch.testing.assert_close(frozen.unboxed(x, weight, bias)[0], _expected(gm), rtol=1e-4, atol=1e-4)
+
+
+def _rectified(inputs: int, layers: int, scale: float):
+    """(graph, tensors): convolutions with rectifiers, each after the other; weights of one sign are `scale` large."""
+    x = torch.rand(2, inputs, 7, 7)
+    weights = [torch.randn(8, inputs if k == 0 else 8, 3, 3) * scale for k in range(layers)]
+    t = Tracer(x, *weights)
+    y = x
+    for w in weights:
+        y = t.maximum(t.convolution(y, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), 0.0)
+    return t.finish(y), [x, *weights]
+
+
+def _frozen(gm, inputs):
+    return freeze(gm, dict(enumerate(inputs[1:], 1)), lambda g: compile_graph(g, target=TARGET))
+
+
+def _epilogues(gm, inputs) -> int:
+    return sum(EPILOGUE in n.meta for n in with_constants(gm, dict(enumerate(inputs[1:], 1))).graph.nodes)
+
+
+def test_values_that_overflow_run_the_ordinary_graph():
+    gm, inputs = _rectified(8, 3, 1.0)
+    assert _epilogues(gm, inputs) == 3
+    frozen = _frozen(gm, inputs)
+    torch.testing.assert_close(frozen.unboxed(*inputs)[0], _expected(gm), rtol=1e-4, atol=1e-3)
+    assert not frozen.thawed and len(frozen.unboxed(*inputs)) == 1
+    inputs[0] = inputs[0] * 3e37  # finite; infinities of both signs meet in the second layer
+    got, want = frozen.unboxed(*inputs)[0], compile_graph(gm, target="reference").unboxed(*inputs)[0]
+    assert frozen.thawed and want.isnan().any()
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_values_between_are_looked_at_before_they_could_overflow():
+    gm, inputs = _rectified(8, 12, 300.0)  # a bound of 2e4 a layer
+    assert _epilogues(gm, inputs) == 12
+    small = [inputs[0] * 1e-36, *inputs[1:]]
+    frozen = _frozen(gm, inputs)
+    want = compile_graph(gm, target="reference").unboxed(*small)[0]
+    torch.testing.assert_close(frozen.unboxed(*small)[0], want, rtol=1e-3, atol=1e-3)
+    assert not frozen.thawed
+    large = [inputs[0] * 9e5, *inputs[1:]]  # of an allowed size; overflows on the way
+    got, want = frozen.unboxed(*large)[0], compile_graph(gm, target="reference").unboxed(*large)[0]
+    assert frozen.thawed and not want.isfinite().all()
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+def test_weights_too_large_for_any_bound_keep_their_rectifiers():
+    gm, inputs = _rectified(8, 1, 1e29)
+    assert _epilogues(gm, inputs) == 0
+    frozen = _frozen(gm, inputs)
+    torch.testing.assert_close(frozen.unboxed(*inputs)[0], _expected(gm), rtol=1e-4, atol=1e25)
+    assert not frozen.thawed
+
+
+def test_what_comes_behind_the_last_rectifier_may_be_anything():
+    gm, inputs = _rectified(8, 2, 1.0)
+    t = Tracer(*inputs)
+    y = inputs[0]
+    for w in inputs[1:]:
+        y = t.maximum(t.convolution(y, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1), 0.0)
+    gm = t.finish(t.log(y))
+    assert _epilogues(gm, inputs) == 2
+    torch.testing.assert_close(_frozen(gm, inputs).unboxed(*inputs)[0], _expected(gm), rtol=1e-3, atol=1e-3)
+
+
+def test_bounds_hold():
+    x, w, b = torch.rand(2, 4, 6, 6) * 2 - 1, torch.randn(5, 4, 3, 3), torch.randn(5)
+    m = torch.randn(5, 7)
+    t = Tracer(x, w, b, m)
+    conv = t.convolution(x, w, b, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    gate = t.div(t.minimum(t.maximum(t.add(conv, 3.0), 0.0), 6.0), 6.0)
+    mixed = t.sub(t.mul(conv, gate), t.neg(t.abs(t.tanh(conv))))
+    pooled = t.sum(mixed, (2, 3), torch.float32)
+    rows = t.mm(pooled, m)
+    joined = t.cat([t.permute(rows, (1, 0)), t.permute(t.sigmoid(rows), (1, 0))], 0)
+    gm = t.finish(joined)
+    nodes = {n.meta["val"].data_ptr(): n for n in gm.graph.nodes if n.op != "output"}
+    constants = {nodes[v.data_ptr()]: v for v in (w, b, m)}
+    bounds = ValueBounds(gm, constants, [nodes[joined.data_ptr()]])
+    assert bounds.looked_at == [nodes[x.data_ptr()]]
+    for node, (low, high) in bounds.of.items():
+        value = node.meta["val"]
+        assert low <= float(value.min()) and float(value.max()) <= high, node
+    assert nodes[joined.data_ptr()] in bounds.of
+    assert bounds.of[nodes[gate.data_ptr()]] == (0.0, 1.0)

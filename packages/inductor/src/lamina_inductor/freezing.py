@@ -8,8 +8,9 @@ A frozen graph looks at every call whether it got the tensors it was made from, 
 replaced or written to, it hands over to an ordinary graph, compiled then. Writes that leave no trace
 in a tensor's version (through ``.data``, another process, another library) are not seen: that is what freezing means.
 
-The library's rectifier makes NaN zero. It is used only where no NaN can come about unless one, or an infinity, comes
-in: then every call looks at its inputs, and one that is not finite runs the ordinary graph, too.
+The library's rectifier makes NaN zero. It is used only where everything before it is proved to be finite
+(`value_bounds`): such a graph also computes the largest magnitude of its inputs and of a few values between, and a call
+in which it is too large, or NaN, is computed again by the ordinary graph.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from lamina_primtorch import prims
+from lamina_primtorch.value import Value
+
 from .lowering.frozen import EPILOGUE
 from .observe import report
+from .value_bounds import LOOK, ValueBounds
 
 _CHAIN = {"add", "sub", "mul", "div"}
 
@@ -32,8 +37,8 @@ _CHAIN = {"add", "sub", "mul", "div"}
 class FrozenGraph:
     """`frozen` for the tensors it was made from, `thaw()` (compiled on first use) for any others. Boxed.
 
-    `values`: input position -> tensor; `finite`: positions of inputs that must be finite. `thawed` tells whether the
-    ordinary graph was needed.
+    `values`: input position -> tensor; `looks`: the last result of `frozen` is the largest magnitude of what must not
+    be larger than `LOOK`. `thawed` tells whether the ordinary graph was needed.
     """
 
     _boxed_call = True
@@ -44,10 +49,10 @@ class FrozenGraph:
         values: Mapping[int, torch.Tensor],
         count: int,
         thaw: Callable[[], Any],
-        finite: Sequence[int] = (),
+        looks: bool = False,
     ) -> None:
         self.frozen = frozen
-        self._finite = tuple(finite)
+        self._looks = looks
         self._run = getattr(frozen, "unboxed", frozen)
         self._watched = tuple((k, t, t._version, t.data_ptr()) for k, t in values.items())
         self._kept = tuple(k for k in range(count) if k not in values)
@@ -57,7 +62,7 @@ class FrozenGraph:
 
     @property
     def thawed(self) -> bool:
-        """True once a call has come with other tensors, or with NaN where that matters."""
+        """True once a call has come with other tensors, or with values too large for what was proved."""
         return self._ordinary is not None
 
     def unboxed(self, *args: Any) -> Sequence[Any]:
@@ -66,12 +71,15 @@ class FrozenGraph:
             given = args[k]
             if given is not tensor or given._version != version or given.data_ptr() != address:
                 return self._run_ordinary(args, "a frozen parameter was replaced or written to")
-        for k in self._finite:
-            if not math.isfinite(args[k].sum(dtype=torch.float32).item()):
-                return self._run_ordinary(args, "an input that is not finite")
         if self._pick is not None:
-            return self._run(*self._pick(args))
-        return self._run(*(args[k] for k in self._kept))
+            out = self._run(*self._pick(args))
+        else:
+            out = self._run(*(args[k] for k in self._kept))
+        if not self._looks:
+            return out
+        if not out[-1].item() <= LOOK:
+            return self._run_ordinary(args, "values that are not finite, or very large")
+        return out[:-1]
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         args = tuple(inputs)
@@ -100,15 +108,14 @@ def freeze(
     if not values:
         return compile_(gm)
     frozen = with_constants(gm, values)
-    finite: list[int] = []
-    if any(EPILOGUE in n.meta for n in frozen.graph.nodes):
-        kept = [k for k in range(len(placeholders)) if k not in values]
-        finite = [k for k in kept if _is_floating(placeholders[k])]
-    return FrozenGraph(compile_(frozen), values, len(placeholders), lambda: compile_(gm), finite)
+    looks = any(EPILOGUE in n.meta for n in frozen.graph.nodes)
+    return FrozenGraph(compile_(frozen), values, len(placeholders), lambda: compile_(gm), looks)
 
 
 def with_constants(gm: GraphModule, values: Mapping[int, torch.Tensor]) -> GraphModule:
-    """A copy of `gm` with these inputs as constants, and everything that follows from them folded."""
+    """A copy of `gm` with these inputs as constants, and everything that follows from them folded. Where convolutions
+    have taken in a rectifier (`EPILOGUE` in their `meta`), it has one result more: the largest magnitude of the values
+    on which that rests."""
     out = GraphModule(dict(gm.named_modules()), copy.deepcopy(gm.graph))
     known = _Constants(out)
     placeholders = [n for n in out.graph.nodes if n.op == "placeholder"]
@@ -121,10 +128,7 @@ def with_constants(gm: GraphModule, values: Mapping[int, torch.Tensor]) -> Graph
             if getattr(node.target, "name", "") == "convolution":
                 _absorb_affine(node, known)
     out.graph.eliminate_dead_code()  # so that a convolution has only its true users left
-    if _stays_finite(out, known):
-        for node in out.graph.nodes:
-            if getattr(node.target, "name", "") == "convolution":
-                _absorb_rectifier(node)
+    _absorb_rectifiers(out, known)
     out.graph.eliminate_dead_code()
     out.recompile()
     return out
@@ -226,45 +230,52 @@ def _absorb_affine(conv: Node, known: _Constants) -> None:
     last.replace_all_uses_with(conv)
 
 
-# Finite for finite operands (but where a result is too large for its dtype). ``div`` by a number is, too.
-_FINITE = frozenset(
-    "convolution addmm mm bmm baddbmm add sub mul neg abs maximum minimum sum amax amin max_pool2d avg_pool2d reshape "
-    "permute slice broadcast_in_dim cat concatenate restride as_strided clone convert_element_type sigmoid tanh erf "
-    "where eq ne lt le gt ge".split()
-)
-
-
-def _is_floating(node: Node) -> bool:
-    dtype = getattr(node.meta.get("val"), "dtype", None)
-    return dtype is not None and dtype.is_floating_point
-
-
-def _stays_finite(gm: GraphModule, known: _Constants) -> bool:
-    """Whether all values of a graph are finite if its inputs are."""
-    for node in gm.graph.nodes:
-        if node.op == "get_attr":
-            tensor = known.tensors.get(node)
-            if tensor is None or not math.isfinite(tensor.sum(dtype=torch.float64).item()):
-                return False
-        elif node.op == "call_function" and node.target is not operator.getitem:
-            name = getattr(node.target, "name", "")
-            by = node.args[1] if name == "div" and len(node.args) > 1 else None
-            if name not in _FINITE and not (isinstance(by, (int, float)) and by != 0):
-                return False
-        numbers = [a for a in node.args if isinstance(a, float)]
-        if not all(map(math.isfinite, numbers)):
-            return False
-    return True
-
-
-def _absorb_rectifier(conv: Node) -> None:
-    """Notes on a convolution that only ``maximum(result, 0)`` is wanted."""
-    if len(conv.users) != 1:
+def _absorb_rectifiers(gm: GraphModule, known: _Constants) -> None:
+    """Notes on convolutions that only ``maximum(result, 0)`` is wanted, where the result is proved to be finite."""
+    found = {n: user for n in gm.graph.nodes if (user := _rectifier_of(n)) is not None}
+    bounds = ValueBounds(gm, known.tensors, list(found))
+    found = {conv: user for conv, user in found.items() if conv in bounds.of}
+    if not found:
         return
-    user = next(iter(conv.users))
-    if getattr(user.target, "name", "") == "maximum" and user.args[0] is conv and user.args[1] == 0 and not user.kwargs:
+    _return_largest(gm, bounds.looked_at)
+    for conv, user in found.items():
         conv.meta[EPILOGUE] = "relu"
         user.replace_all_uses_with(conv)
+
+
+def _rectifier_of(conv: Node) -> Node | None:
+    if getattr(conv.target, "name", "") != "convolution" or len(conv.users) != 1:
+        return None
+    user = next(iter(conv.users))
+    name = getattr(user.target, "name", "")
+    fits = name == "maximum" and user.args[0] is conv and user.args[1] == 0 and not user.kwargs
+    return user if fits else None
+
+
+def _return_largest(gm: GraphModule, nodes: Sequence[Node]) -> None:
+    """One result more: the largest magnitude of all these values, NaN if one of them is."""
+    output = gm.graph.output_node()
+    largest: Node | None = None
+    with gm.graph.inserting_before(output):
+        for node in nodes:
+            val = node.meta["val"]
+            dims = tuple(range(len(val.shape)))
+            size = _call(gm, prims.abs, (node,), Value(tuple(val.shape), tuple(val.stride()), val.dtype, val.device))
+            if dims:
+                size = _call(gm, prims.amax, (size, dims), Value((), (), val.dtype, val.device))
+            if val.dtype != torch.float32:
+                args = (size, torch.float32)
+                size = _call(gm, prims.convert_element_type, args, Value((), (), torch.float32, val.device))
+            if largest is not None:
+                size = _call(gm, prims.maximum, (largest, size), Value((), (), torch.float32, val.device))
+            largest = size
+    output.args = ((*output.args[0], largest),)  # type: ignore[misc]
+
+
+def _call(gm: GraphModule, prim: Any, args: tuple, val: Any) -> Node:
+    node = gm.graph.call_function(prim, args)
+    node.meta["val"] = val
+    return node
 
 
 __all__ = ["FrozenGraph", "freeze", "with_constants"]
