@@ -42,7 +42,7 @@ def pieces(b, h, i, j):
 
 def reference(q, k, v, score, mask):
     """In float64."""
-    q, k, v = (x.detach().double() for x in (q, k, v))
+    q, k, v = (x.double() for x in (q, k, v))
     s = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     h = torch.arange(s.shape[1], device="cuda")[:, None, None]
     i, j = (torch.arange(n, device="cuda") for n in s.shape[2:])
@@ -66,6 +66,22 @@ def test_agrees_with_a_reference(dtype, d, score, mask):
         got = call(q, k, v)
     bound = 1e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(got.double(), reference(q, k, v, score, mask), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("mask", [causal, window, pieces])
+@pytest.mark.parametrize("score", [plain, cap])
+@pytest.mark.parametrize("dtype, d", [(torch.bfloat16, 64), (torch.float16, 128), (torch.float32, 32)])
+def test_gradients_agree_with_a_reference_and_repeat(dtype, d, score, mask):
+    q, k, v = operands(dtype, d, requires_grad=True)
+    weights = torch.randn_like(q)
+    blocks = create_block_mask(mask, None, None, q.shape[2], q.shape[2], device="cuda")
+    call = lamina.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=score, block_mask=blocks), fullgraph=True)
+    got, again = (torch.autograd.grad(call(q, k, v), (q, k, v), weights) for _ in range(2))
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    want = torch.autograd.grad(reference(*wide, score, mask), wide, weights.double())
+    for a, b, c in zip(got, again, want):
+        assert torch.equal(a, b)
+        assert (a.double() - c).norm() / c.norm() < (1e-5 if dtype == torch.float32 else 2e-2)
 
 
 def test_gradients_of_operands_and_of_a_captured_table():
