@@ -223,3 +223,40 @@ def test_backward_between_pieces():
     x.grad = None
     aot_compile(graph_of(True), [x])(x)
     torch.testing.assert_close(x.grad, (2 * x + 4 * x**3).detach())
+
+
+def test_what_meets_no_unknown_size_is_compiled():
+    """Ten operations, a selection that two of them use, and ten more."""
+    size = ShapeEnv().create_unbacked_symint()
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+
+    def chain(node):
+        for _ in range(10):
+            node = graph.call_function(torch.sin, (node,))
+            node.meta["val"] = torch.empty(6, device="meta")
+        return node
+
+    y = chain(x)
+    rows = graph.call_function(torch.masked_select, (y, graph.call_function(operator.gt, (y, 0))))
+    rows.meta["val"] = torch.empty(size, device="meta")
+    total = graph.call_method("sum", (graph.call_function(operator.mul, (rows, 2)),))
+    total.meta["val"] = torch.empty((), device="meta")
+    graph.output((chain(graph.call_function(operator.add, (y, total))),))
+    gm = fx.GraphModule({}, graph)
+    compiled = []
+
+    def compiler(gm, inputs):
+        compiled.append(sum(node.op == "call_function" for node in gm.graph.nodes))
+        return gm.forward
+
+    call = aot_compile(gm, [torch.randn(6, requires_grad=True)], forward_compiler=compiler, backward_compiler=None)
+    for values in ([0.1, 0.2, -0.3, 0.4, 0.5, 0.6], [-0.1] * 6):
+        x = torch.tensor(values, requires_grad=True)
+        (got,) = call(x)
+        got.sum().backward()
+        grad, x.grad = x.grad, None
+        (want,) = gm(x)
+        want.sum().backward()
+        torch.testing.assert_close((got, grad), (want, x.grad))
+    assert len(compiled) == 4 and min(compiled) >= 10  # two pieces, forward and backward

@@ -191,17 +191,43 @@ def _make_steps(gm: fx.GraphModule, barriers: dict[fx.Node, str]) -> list[Any]:
             steps.append(node)  # a body that a node run in eager needs
         elif node in barriers or is_state_setter(node) or _takes_apart(node, barriers):
             if run:
-                steps.append(run)
+                steps += _cut_where_sizes_settle(run)
                 run = []
             steps.append(node)
         else:
             run.append(node)
             if node in ends:
-                steps.append(run)
+                steps += _cut_where_sizes_settle(run)
                 run = []
     if run:
-        steps.append(run)
+        steps += _cut_where_sizes_settle(run)
     return [_make_piece(gm, step) if isinstance(step, list) else step for step in steps]
+
+
+#: Nodes that are worth a piece of their own.
+_WORTH_A_PIECE = 8
+
+
+def _cut_where_sizes_settle(run: list[fx.Node]) -> list[list[fx.Node]]:
+    """A piece that is given sizes that only the run knows runs in eager: the nodes before and behind those that meet
+    such sizes are pieces of their own, where they are not few."""
+    unknown: set[fx.Node] = set()
+    meets = []
+    for node in run:
+        given = any(n in unknown or has_unknown_size(n.meta.get("val")) for n in node.all_input_nodes)
+        if given and node.meta.get("val") is None:
+            unknown.add(node)
+        meets.append(given or has_unknown_size(node.meta.get("val")))
+    if True not in meets:
+        return [run]
+    first = meets.index(True)
+    last = len(meets) - 1 - meets[::-1].index(True)
+    parts = [run[:first], run[first : last + 1], run[last + 1 :]]
+    if len(parts[0]) < _WORTH_A_PIECE:
+        parts[:2] = [[], parts[0] + parts[1]]
+    if len(parts[2]) < _WORTH_A_PIECE:
+        parts[1:] = [parts[1] + parts[2]]
+    return [part for part in parts if part]
 
 
 def takes_gradients(node: fx.Node) -> bool:

@@ -325,12 +325,18 @@ def shape_env_class() -> Any:
         supposes_large = False
         # Whether such a size was set equal to something, in the hope that the run agrees.
         supposed_equal = False
+        # Whether ops may make such sizes for now, whatever the settings say.
+        makes_sizes = False
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             # What it warns of (a size that depends on data) is a graph break with a reason here, or nothing at all.
             self.log = logging.getLogger("lamina_dynamo.sizes")
             self.log.setLevel(logging.ERROR)
+
+        @property
+        def allow_dynamic_output_shape_ops(self) -> bool:
+            return bool(self.makes_sizes or self.settings.allow_dynamic_output_shape_ops)
 
         def _set_replacement(self, a: Any, *args: Any, **kwargs: Any) -> None:
             self.supposed_equal = self.supposed_equal or str(a).startswith("u")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from . import _torch as private
 
@@ -122,6 +123,19 @@ def call_long_map(*args: Any) -> tuple[Any, ...]:
 
 call_long_scan._lamina_needs_real_tensors = True  # type: ignore[attr-defined]
 call_long_map._lamina_needs_real_tensors = True  # type: ignore[attr-defined]
+
+
+def checkpoint_over_state(body: Body, *inputs: Any, **settings: Any) -> Any:
+    """``torch.utils.checkpoint.checkpoint`` of a body that writes to some of its inputs: the tensors without gradients
+    are no arguments of the checkpoint, as they were none before capture made inputs of them.
+    """
+    state = {i: t for i, t in enumerate(inputs) if isinstance(t, torch.Tensor) and not t.requires_grad}
+
+    def run(*rest: Any) -> Any:
+        given = iter(rest)
+        return body(*(state[i] if i in state else next(given) for i in range(len(inputs))))
+
+    return checkpoint(run, *(t for i, t in enumerate(inputs) if i not in state), **settings)
 
 
 def register_hook(tensor: torch.Tensor, body: Body, *lifted: Any) -> Any:
@@ -265,7 +279,7 @@ def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None
 # These act on tensor objects and random generators.
 for _function in (
     register_hook, register_hook_later, remove_hook, make_parameter, set_data, autograd_grad, run_backward,
-    pack_padded, pad_packed, run_packed_layer,
+    pack_padded, pad_packed, run_packed_layer, checkpoint_over_state,
     get_rng_state, set_rng_state, manual_seed, seed_generator, generator_state, set_generator_state,
 ):  # fmt: skip
     _function._lamina_needs_real_tensors = True  # type: ignore[attr-defined]

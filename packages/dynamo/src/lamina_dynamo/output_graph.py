@@ -13,6 +13,7 @@ from . import _torch, interruption
 from . import fake as fakes
 from .graph_break import GraphBreak, leave_whole
 from .guards import Guard
+from .inner_sizes import keeps_sizes
 from .roots import ConstantSource, ModuleSource
 from .source import AttrSource, SelfDictSource
 from .unknown_sizes import shows_unknown
@@ -98,6 +99,8 @@ class OutputGraph:
         self.scope: Any = None
         self.stamps = Stamps(self)
         self.gradients = Gradients()
+        #: ids of the code objects in whose calls sizes that only the run knows were captured; see `inner_sizes`
+        self.sizes_kept: set[int] = set()
 
     # -- guards -------------------------------------------------------------------------------------------------
 
@@ -318,13 +321,18 @@ class OutputGraph:
                 else:
                     result = target(*real_args, **real_kwargs)
         except fakes.DataDependent as e:
-            if self.captures(e.scalar) and not effects.unbacked:
-                self.symbols  # noqa: B018  # the fake mode of the symbols takes over
+            inside = None if e.scalar or effects.unbacked else keeps_sizes(self)
+            if (self.captures(e.scalar) or inside is not None) and not effects.unbacked:
+                env = self.symbols.env  # its fake mode takes over
                 effects.unbacked = True
+                env.makes_sizes = inside is not None
                 try:
-                    return self.run_fake(op, target, fx_args, fx_kwargs)
+                    result = self.run_fake(op, target, fx_args, fx_kwargs)
                 finally:
-                    effects.unbacked = False
+                    effects.unbacked = env.makes_sizes = False
+                if inside is not None:
+                    self.sizes_kept.add(id(inside))
+                return result
             raise GraphBreak("data_dependent_scalar" if e.scalar else "data_dependent_shape", op=str(e.op)) from None
         except fakes.Unsupported as e:
             raise GraphBreak("torch_unsupported", target=_name(target), reason=str(e)) from None

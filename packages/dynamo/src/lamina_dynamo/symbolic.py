@@ -34,7 +34,7 @@ class Symbols:
             specialize_zero_one=True,
             # What only the run knows is a symbol where the settings ask for it, whatever else is symbolic.
             allow_scalar_outputs=output.captures(scalar=True),
-            allow_dynamic_output_shape_ops=output.captures(scalar=False),
+            allow_dynamic_output_shape_ops=output.config.capture_dynamic_output_shape,
         )
         fakes.use_shape_env(self.env)
         self.sources: dict[Any, Any] = {}

@@ -274,6 +274,33 @@ def differentiated_twice():
     return net, step
 
 
+def differentiated_and_added():
+    net = network()
+
+    def step(x):
+        net(x).pow(2).sum().backward(create_graph=True)
+        first = net[0].weight.grad
+        net(x + 1).pow(2).sum().backward(create_graph=True)
+        grad = net[0].weight.grad
+        net.zero_grad()
+        grad.pow(2).sum().backward()
+        return grad is first, grad.detach(), net[2].weight.grad
+
+    return net, step
+
+
+def checkpointed_batch_norm():
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+    def step(x):
+        net.zero_grad()
+        checkpoint(net, x, use_reentrant=False).pow(2).sum().backward()
+        return net[1].running_mean.clone(), net[1].num_batches_tracked * 1
+
+    return net, step
+
+
 def checkpointed():
     net = network()
     optimizer = torch.optim.Adam(net.parameters(), 0.1)
@@ -343,6 +370,8 @@ WHOLE = {
     "own function without a gradient": own_function,
     "own function in a training step": own_steps,
     "own function beside others": own_function_beside_others,
+    "differentiated and added": differentiated_and_added,
+    "checkpointed batch norm": checkpointed_batch_norm,
     "checkpointed": checkpointed,
     "checkpointed by the old way": checkpointed_by_the_old_way,
     "one of two results of a checkpoint": one_of_two_results,

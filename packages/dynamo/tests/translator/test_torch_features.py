@@ -401,7 +401,7 @@ def vector_times_matrix():
 
 @one_graph
 def linear_part():
-    w = nn.Parameter(torch.ones(3))
+    w = torch.arange(3.0)
 
     def program(x, t):
         out, push = torch.func.linearize(lambda a: {"s": (a * w).sin(), "p": a * a}, x)

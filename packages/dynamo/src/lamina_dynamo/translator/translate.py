@@ -20,6 +20,7 @@ from ..codegen import Codegen, drop_temps, straight_line_depth
 from ..errors import BackendCompilerFailed
 from ..failed_graph import Region, is_repeatable, watched, written_inputs
 from ..graph_break import GraphBreak
+from ..inner_sizes import lets_sizes_go
 from ..output_graph import OutputGraph
 from ..parked import push_slot
 from ..resume import (
@@ -165,6 +166,9 @@ class Translation:
                     found = record or BreakRecord(broken.kind, broken.detail, [(self.code, None)], str(broken))
                     return self.skip(output, found, str(broken))
                 except GraphBreak as e:
+                    if lets_sizes_go(output, e):
+                        break_at, record = -1, None
+                        continue
                     if e.whole:
                         return self.skip(output, BreakRecord(e.kind, e.detail, e.user_stack, str(e)), str(e))
                     if record is None or getattr(e, "counts", None):

@@ -122,11 +122,11 @@ def reached(roots: list[Fake]) -> list[Fake]:
     return leaves
 
 
-def _present(tx: Any, vt: TensorVariable) -> VariableTracker:
+def _present(tx: Any, vt: TensorVariable, create_graph: bool | None) -> VariableTracker:
     """``vt.grad``, as the program sees it now."""
     found = vt.get_attr(tx, "grad").realize()
     if isinstance(found, TensorVariable):
-        if found.cls is not torch.Tensor or found.fake.requires_grad:
+        if found.cls is not torch.Tensor or found.fake.requires_grad and not create_graph:
             raise _break("a gradient that is differentiable itself")
     elif not _is_none(found):
         raise _break("an unusual gradient")
@@ -232,7 +232,7 @@ def run_backward(
     fakes: list[Fake] = []
     for i, vt in enumerate([*reached, *kept]):
         _check_hooks(tx, vt)
-        prior = _present(tx, vt)
+        prior = _present(tx, vt, create_graph)
         priors.append(prior)
         renewed = _is_none(prior) or vt in kept
         if create_graph:

@@ -22,9 +22,11 @@ from .tensor import StructSequenceVariable, TensorVariable
 class BodyGraph(torch.fx.Graph):
     """The graph of a body. Nodes of the graphs around it are replaced by placeholders where they are used."""
 
-    def __init__(self, outer: torch.fx.Graph) -> None:
+    def __init__(self, outer: torch.fx.Graph, before: dict[int, int]) -> None:
         super().__init__()
         self.outer = outer
+        #: id of a fake from outside -> how often it had been written to; 0 for those that are not in it
+        self.before = before
         self.lifted: dict[torch.fx.Node, torch.fx.Node] = {}
         self.last_input: torch.fx.Node | None = None
         self.versions: dict[torch.fx.Node, int] = {}
@@ -50,9 +52,9 @@ class BodyGraph(torch.fx.Graph):
         self.last_input = node
         return node
 
-    def writes_to_inputs(self) -> bool:
-        """Did the body write to a tensor from outside?"""
-        return any(node.meta["val"]._version != version for node, version in self.versions.items())
+    def written(self) -> list[torch.fx.Node]:
+        """The inputs that the body wrote to."""
+        return [node for node, version in self.versions.items() if node.meta["val"]._version != version]
 
     def lift(self, node: torch.fx.Node) -> torch.fx.Node:
         if node.graph is self:
@@ -61,8 +63,8 @@ class BodyGraph(torch.fx.Graph):
         if found is None:
             value = node.meta.get("val")
             found = self.lifted[node] = self.add_input(node.name, value)
-            if isinstance(value, torch.Tensor):
-                self.versions[found] = value._version
+            if isinstance(value, torch.Tensor) and not value.is_inference():
+                self.versions[found] = self.before.get(id(value), 0)
         return found
 
 
@@ -84,7 +86,11 @@ class Body:
         self.entered = entered
         self.lifted = list(graph.lifted)
         self.impure = any("impure" in n.meta for n in graph.nodes)
-        self.writes = graph.writes_to_inputs()
+        written = graph.written()
+        lifted = set(graph.lifted.values())
+        #: does it write to tensors that it was given, or to others from outside?
+        self.writes_to_arguments = any(node not in lifted for node in written)
+        self.writes_to_others = any(node in lifted for node in written)
 
 
 def is_leaf(vt: VariableTracker) -> bool:
@@ -147,7 +153,7 @@ def translate_body(
     mark = ("body", output.count)
     if output.decisions.get(mark):
         raise GraphBreak("higher_order", reason="a tensor made inside the called function is used outside it")
-    graph = BodyGraph(outer)
+    graph = BodyGraph(outer, {id(fake): fake._version for fake in output._tracked if not fake.is_inference()})
     inputs: dict[int, VariableTracker] = {}
     entered: list[tuple[Any, Any]] = []
 
@@ -159,7 +165,8 @@ def translate_body(
             if fake is leaf.fake or fake.vt is not None:
                 fake = _copy(fake)
             node = graph.add_input(f"arg{len(inputs)}", fake)
-            graph.versions[node] = fake._version
+            if not fake.is_inference():
+                graph.versions[node] = fake._version
             found = inputs[id(leaf)] = TensorVariable(node, fake, None, torch.Tensor)
             output.track(fake, found)
             entered.append((leaf, found))

@@ -85,6 +85,7 @@ def _pack(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracke
     env = tx.output.symbols.env
     rows, longest = env.create_unbacked_symint(), env.create_unbacked_symint()
     for number, low, high in ((rows, batch, batch * steps), (longest, 1, steps)):
+        env.size_like.add(number.node.expr)
         torch._check(number >= low)
         torch._check(number <= high)
     packed = _new((rows, *data.fake.shape[2:]), data.fake, [data.fake])

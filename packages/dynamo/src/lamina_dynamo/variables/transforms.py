@@ -434,6 +434,10 @@ def _linearize(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableT
     made = _Derivative(tx, fn, primals, primals, {}, False)
     if made.body.impure:
         raise GraphBreak("higher_order", reason="the linearized function draws random numbers or writes to tensors")
+    fakes = [node.meta["val"] for node in (*made.inputs(), *made.rest)]
+    if torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes):
+        # What is folded to a constant has no history there, and the rest has one.
+        raise GraphBreak("higher_order", reason="linearize of something that requires gradients")
     values = call_with_body(tx, _call_body, [made.body], (body_node(tx, made.body), *made.inputs(), *made.rest))
     return TupleVariable([rebuild(tx, made.value, values), LinearizedVariable(made)])
 
@@ -528,13 +532,15 @@ def _checkpoint(tx: Any, args: list[VariableTracker], kwargs: dict[str, Variable
         if torch.is_grad_enabled():
             raise GraphBreak("higher_order", reason="a reentrant checkpoint without inputs that require grad")
     body = translate_body(tx, fn, rest, kwargs)
-    if body.writes and torch.is_grad_enabled():
-        # Batch norms among them: eager moves their statistics once more when it runs the region again.
+    if body.writes_to_arguments and torch.is_grad_enabled():
         raise GraphBreak("higher_order", reason="a checkpointed region writes to tensors from outside, twice in eager")
+    # Batch norms: their statistics move once more when the region is run again.
+    over_state = body.writes_to_others and torch.is_grad_enabled()
+    target = higher_order.checkpoint_over_state if over_state else torch.utils.checkpoint.checkpoint
     node = body_node(tx, body)
     inputs = [v.as_proxy() for v in leaves] + body.lifted
     fakes = [_with_history(body, leaf) for leaf in body.leaves]
-    flat = _recorded(tx, torch.utils.checkpoint.checkpoint, [body], (node, *inputs), fakes, given)
+    flat = _recorded(tx, target, [body], (node, *inputs), fakes, given)
     return rebuild(tx, body.result, flat)
 
 
