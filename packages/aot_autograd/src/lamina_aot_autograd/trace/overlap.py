@@ -1,8 +1,8 @@
-"""Elementwise ops that read memory which they write at other places: eager refuses them."""
+"""Ops that read memory which they write at other places: eager refuses them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -11,15 +11,26 @@ from .rules import is_dense
 from .tensor import TraceTensor
 
 
-def refuse_overlap(target: TraceTensor, others: Iterable[Any]) -> None:
-    """Raise UnsupportedError where one of `others` is in the memory of `target`, but not element by element.
+# They refuse what is read to share memory with what is written at all, even element by element.
+NO_SHARING = frozenset(
+    f"aten::{name}_"
+    for name in "index_add index_copy index_put _index_put_impl index_reduce put scatter scatter_add scatter_reduce addr"
+    .split()
+)  # fmt: skip
+
+
+def refuse_overlap(target: TraceTensor, others: Iterable[Any], at_all: bool = False) -> None:
+    """Raise UnsupportedError where one of `others` is in the memory of `target`, but not element by element (`at_all`:
+    in whatever way).
 
     As in eager, which then says so, this is known for tensors without gaps only; for others the op goes ahead.
     """
     if target._s is None:
         return
     for other in others:
-        if type(other) is not TraceTensor or other._s is not target._s or other._v is target._v:
+        if isinstance(other, (list, tuple)):
+            refuse_overlap(target, other, at_all)
+        if type(other) is not TraceTensor or other._s is not target._s or (other._v is target._v and not at_all):
             continue
         sizes = (*target.shape, *target.stride(), *other.shape, *other.stride())
         if any(type(n) is not int for n in sizes) or not target.numel() or not other.numel():
@@ -27,6 +38,15 @@ def refuse_overlap(target: TraceTensor, others: Iterable[Any]) -> None:
         if not (is_dense(target.shape, target.stride()) and is_dense(other.shape, other.stride())):
             continue
         (start, end), (low, high) = span_of(target), span_of(other)
-        same = (start, end) == (low, high) and target.stride() == other.stride()
+        same = (start, end) == (low, high) and target.stride() == other.stride() and not at_all
         if start < high and low < end and not same:
             raise UnsupportedError("a write to memory that the op also reads at other places: eager refuses it")
+
+
+def refuse_overlaps(targets: Sequence[Any], args: Iterable[Any]) -> None:
+    """`refuse_overlap` for an op on lists, each element with those at its place in the others."""
+    for values in args:
+        if isinstance(values, (list, tuple)) and len(values) == len(targets):
+            for target, other in zip(targets, values, strict=True):
+                if type(target) is TraceTensor:
+                    refuse_overlap(target, (other,))

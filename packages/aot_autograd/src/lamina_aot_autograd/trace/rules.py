@@ -470,7 +470,22 @@ def _native_dropout(args: tuple, kwargs: dict) -> tuple:
 
 @_rule(aten.native_dropout_backward.default)
 def _native_dropout_backward(args: tuple, kwargs: dict) -> tuple:
-    return _elementwise_meta([args[0], args[1]], args[0].dtype)
+    grad, mask = args[:2]
+    if mask.dtype is not torch.bool:
+        raise NotImplementedError
+    dtype = grad.dtype if grad.dtype.is_floating_point or grad.dtype.is_complex else torch.get_default_dtype()
+    return _elementwise_meta([grad, mask], dtype)
+
+
+@_rule(aten.mse_loss_backward.default, aten.huber_loss_backward.default, aten.smooth_l1_loss_backward.default)
+def _loss_backward(args: tuple, kwargs: dict) -> tuple:
+    grad, x, target = args[:3]
+    shape = tuple(x.shape)
+    if x.dtype is not target.dtype or x.dtype is not grad.dtype or not x.dtype.is_floating_point:
+        raise NotImplementedError
+    if broadcast(broadcast(shape, tuple(target.shape)), tuple(grad.shape)) != shape:
+        raise NotImplementedError
+    return (shape, contiguous(shape), x.dtype, x.device)
 
 
 @_rule(aten.mm.default)

@@ -22,7 +22,7 @@ from . import op_info
 from .fallback import meta_results, result_device
 from .op_info import COMPOSITE, INPLACE, MUTATE, OUT, PURE, VIEW, OpInfo
 from .overflow import FILLS, HALF_MAX, check_numbers, is_large
-from .overlap import refuse_overlap
+from .overlap import NO_SHARING, refuse_overlap, refuse_overlaps
 from .sizes import SizeNodes
 from .special import SPECIAL
 from .tensor import Storage, TraceTensor, ViewStep, make_root, make_value, make_wrapper
@@ -404,6 +404,7 @@ class Tracer(DispatchMode):
             args = (*args, *info.fill[len(args) :])
         pure = op_info.lookup(functional)
         if isinstance(targets, (list, tuple)):
+            refuse_overlaps(targets, args[1:])
             metas = self.results(pure, args, kwargs)
             node = self._record_call(pure, args, kwargs, [make_value(*m) for m in metas])
             for i, (target, meta) in enumerate(zip(targets, metas, strict=True)):
@@ -418,6 +419,8 @@ class Tracer(DispatchMode):
             raise UnsupportedError(f"{info.func} has several results")
         if info.converts_out:
             refuse_overlap(targets, (*args[1:], *kwargs.values()))
+        elif info.func._schema.name in NO_SHARING:
+            refuse_overlap(targets, (*args[1:], *kwargs.values()), at_all=True)
         node = self._record_call(pure, args, kwargs, make_value(*meta))
         self._store(targets, node, meta)
         return args[0]

@@ -103,7 +103,11 @@ def squeeze_dims(x: Any, dim: Any) -> Any:
 
 @decomp("unsqueeze.default", "unsqueeze_copy.default")
 def unsqueeze(x: Any, dim: int) -> Any:
-    return reshape(x, rule.unsqueeze(x, dim).shape)
+    shape = rule.unsqueeze(x, dim).shape
+    if any(strides.is_int(step, 0) for step in x.stride()):  # an expanded layout is kept by this view alone
+        at = strides.wrap_dim(dim, len(shape))
+        return p.broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d != at))
+    return reshape(x, shape)
 
 
 @decomp("unfold.default", "unfold_copy.default")
