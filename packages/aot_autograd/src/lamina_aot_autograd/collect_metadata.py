@@ -43,7 +43,7 @@ def mutation_of(
         for i in members:
             infos[i].mutates_data = True
             infos[i].under_no_grad = under_no_grad
-            infos[i].version_bumps = root._version
+            infos[i].version_bumps = root._version if not root.is_inference() else root._s.gen
 
 
 def recipe_of(step: ViewStep | None, slots: list[Any]) -> tuple[ViewRecipe, ...]:
