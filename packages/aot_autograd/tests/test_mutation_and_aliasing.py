@@ -600,3 +600,99 @@ def _view_copied_onto_itself(x):
 def test_a_tensor_copied_onto_itself(h, fn):
     h.compare(fn, lambda: [nonleaf(3, 4)])
     h.compare(fn, lambda: [leaf(3, 4, grad=False)])
+
+
+def _twice_in_a_list(x, y):
+    torch._foreach_add_([x, x], 1.0)
+    torch._foreach_mul_([y, y[1:]], 2.0)
+    return (x * 2, y + 1)
+
+
+def _parts_in_a_list(x, y):
+    torch._foreach_add_([x[0], x[1]], 1.0)
+    torch._foreach_add_([x[2]], [x[0]])
+    return (x * 2, y + 1)
+
+
+@pytest.mark.parametrize(("fn", "reason"), [(_twice_in_a_list, "share memory"), (_parts_in_a_list, None)])
+def test_lists_of_tensors_that_share_memory(h, fn, reason):
+    h.compare(fn, lambda: [torch.arange(9.0).view(3, 3), torch.ones(4)], reason=reason)
+
+
+def _index():
+    return torch.arange(2)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, i: (x.index_add_(0, i, x[:2]),),
+    lambda x, i: (x.index_copy_(0, i, x[1:]),),
+    lambda x, i: (x.index_put_((i,), x[:2], accumulate=True),),
+    lambda x, i: (x.index_reduce_(0, i, x[:2], "amax"),),
+    lambda x, i: (x.put_(i, x.view(-1)[:2]),),
+    lambda x, i: (x.scatter_(0, i.view(2, 1), x[:2]),),
+    lambda x, i: (x.scatter_add_(0, i.view(2, 1), x),),
+    lambda x, i: (x.scatter_reduce_(0, i.view(2, 1), x[:2], "sum"),),
+    lambda x, i: (x.addr_(x[0], x[1]),),
+    lambda x, i: (torch._foreach_add_([x], [x[0]]), x * 2)[1:],
+])  # fmt: skip
+def test_reading_at_all_what_is_written_raises_as_eager(h, fn):
+    gm = h.trace(fn)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        gm(torch.arange(9.0).view(3, 3), _index())
+    with pytest.raises(RuntimeError, match="single memory location"):
+        h.compile_fn(gm, [torch.arange(9.0).view(3, 3), _index()])(torch.arange(9.0).view(3, 3), _index())
+
+
+def test_version_counter_of_data_that_is_returned(h):
+    def fn(x):
+        a, b = x.data, x.detach()
+        a.mul_(2)
+        x.add_(1)
+        return a, b, x.data[1:]
+
+    h.compare(fn, lambda: [torch.ones(3)], calls=1)
+    x = torch.ones(3)
+    a, b, c = h.compile_fn(fn, [x])(x)
+    assert [t._version for t in (a, b, c, x)] == [1, 1, 0, 1]
+
+
+def test_a_detached_tensor_written_with_gradients_runs_in_eager(h):
+    def fn(x, w):
+        y = x.detach()
+        y.copy_(w)
+        return (y, y * 2)
+
+    h.compare(fn, lambda: [torch.ones(3), torch.arange(3.0).requires_grad_()], reason="detached", calls=1)
+
+
+def test_views_of_results_pass_gradients_on(h):
+    def fn(x):
+        x.clamp_(max=2)
+        y = x.view(-1)
+        z = x.exp()
+        rows = z[1:]
+        return y.view(3, 2).t(), y, rows.t(), rows, z
+
+    gradients = []
+    for compiled in (False, True):
+        leaf = torch.arange(6.0).view(2, 3).requires_grad_()
+        x = leaf * 1
+        results = (h.compile_fn(fn, [x]) if compiled else fn)(x)
+        for t in results:
+            t.retain_grad()
+        (results[0].exp().sum() + (results[2] * results[3].t()).sum()).backward()
+        gradients.append([*[t.grad for t in results], leaf.grad])
+    for a, b in zip(*gradients, strict=True):
+        assert torch.allclose(a, b)
+
+
+def test_writes_in_inference_mode_are_counted(h):
+    def fn(x):
+        x[0].add_(1)
+        return (x.mul_(2) + 1,)
+
+    for compiled in (False, True):
+        x = torch.ones(3)
+        with torch.inference_mode():
+            (y,) = (h.compile_fn(fn, [x.clone()]) if compiled else fn)(x)
+        assert x._version == 2 and y.is_inference() and y.tolist() == [5.0, 3.0, 3.0]

@@ -59,7 +59,8 @@ def recipe_of(step: ViewStep | None, slots: list[Any]) -> tuple[ViewRecipe, ...]
         return value
 
     while step is not None:
-        recipe.append(ViewRecipe(step.func, number(step.args), step.kwargs, step.index, step.grad_mode))
+        func = torch.Tensor.data.__get__ if step.own_counter else step.func  # type: ignore[attr-defined]
+        recipe.append(ViewRecipe(func, number(step.args), step.kwargs, step.index, step.grad_mode))
         step = step.parent
     recipe.reverse()
     return tuple(_without_pending_conjugation(recipe))
@@ -134,7 +135,53 @@ def classify_outputs(
                 bases.append(storage.root)
             infos.append(OutputInfo("base_view", source=base_at[id(storage)], recipe=recipe_of(out._v, slots)))
     _share_bases_with_outputs(infos, flat, slots, bases)
+    for info, out in zip(infos, flat, strict=True):
+        if info.kind in _VIEWS:
+            _check_replay(out)
+            info.writes = _own_writes(out)
+    _hang_views_on_outputs(infos, flat)
     return infos, slots, bases
+
+
+def _hang_views_on_outputs(infos: list[OutputInfo], flat: list[Any]) -> None:
+    """A view of what is itself an output is made of that one: gradients pass through it, as in eager."""
+    made = {id(flat[i]._v): i for i, info in enumerate(infos) if info.kind in _VIEWS}
+    for position, info in enumerate(infos):
+        if info.kind not in _VIEWS:
+            continue
+        chain = _chain(flat[position])
+        if any(step.func is aten._conj.default for step in chain):  # replayed by other steps
+            continue
+        for count, step in enumerate(chain):
+            source = made.get(id(step), position)
+            if source != position:
+                info.kind, info.source, info.recipe = "view", source, info.recipe[len(chain) - count :]
+                break
+
+
+def _chain(out: Any) -> list[ViewStep]:
+    steps, step = [], out._v
+    while step is not None:
+        steps.append(step)
+        step = step.parent
+    return steps
+
+
+def _check_replay(out: Any) -> None:
+    """Refuses a view that was detached and carries gradients since a write."""
+    apart = any(s.own_counter or s.func is aten.detach.default for s in _chain(out))
+    if apart and out.requires_grad:
+        raise UnsupportedError("a detached tensor that a tensor with gradients was written into")
+
+
+def _own_writes(out: Any) -> int:
+    """What the version counter of a view counts that it does not share with its base."""
+    if out.is_inference() or not any(s.own_counter for s in _chain(out)):
+        return 0
+    return int(out._version)
+
+
+_VIEWS = ("input_view", "base_view", "output_view")
 
 
 def _share_bases_with_outputs(infos: list[OutputInfo], flat: list[Any], slots: list[Any], bases: list[Any]) -> None:

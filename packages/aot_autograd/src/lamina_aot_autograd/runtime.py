@@ -257,28 +257,36 @@ def _add_versions(source: _Source, meta: GraphMetadata) -> None:
 
 
 def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
-    results: list[str] = []
+    results = [""] * len(meta.outputs)
     first_value = meta.num_mutated
     first_base = first_value + meta.num_values
-    for i, out in enumerate(meta.outputs):
-        if out.kind == "value":
-            results.append(f"outs[{first_value + out.slot}]")
+    waiting = list(enumerate(meta.outputs))
+    while waiting:
+        i, out = waiting.pop(0)
+        if out.kind in ("same", "view") and not results[out.source]:
+            waiting.append((i, out))
+        elif out.kind == "value":
+            results[i] = f"outs[{first_value + out.slot}]"
         elif out.kind == "input":
-            results.append(f"args[{out.source}]")
+            results[i] = f"args[{out.source}]"
         elif out.kind == "same":
-            results.append(results[out.source])
+            results[i] = results[out.source]
         elif out.kind == "constant":
             source.names[f"constant_{i}"] = out.value
-            results.append(f"constant_{i}")
+            results[i] = f"constant_{i}"
         else:
             origin = {
                 "input_view": f"{feed}[{out.source}]",
                 "base_view": f"outs[{first_base + out.source}]",
                 "output_view": f"outs[{first_value + out.source}]",
+                "view": results[out.source],
             }[out.kind]
             source.names[f"view_{i}"] = compile_recipe(out.recipe, first_value)
             source.add(1, f"out_{i} = view_{i}({origin}, outs)  # {describe(out.recipe)}")
-            results.append(f"out_{i}")
+            if out.writes:
+                source.names["count_writes"] = mutation.count_writes
+                source.add(1, f"count_writes((out_{i},), ({out.writes},))")
+            results[i] = f"out_{i}"
     return results
 
 

@@ -52,8 +52,10 @@ class OutputInfo:
     """One output of the captured graph.
 
     kind: "value" (a result of the graph), "input" (is input `source` itself), "input_view" (view of input `source`),
-    "same" (is output `source`), "base_view" (view of intermediate base `source`), "constant" (`value`).
-    slot: position among the forward graph's outputs, for "value". differentiable: has requires_grad in eager.
+    "same" (is output `source`), "view" (view of output `source`, itself a view), "base_view" (view of intermediate base
+    `source`), "output_view" (view of value `source`), "constant" (`value`).
+    writes: what the version counter of a view under `.data` counts. slot: position among the forward graph's outputs,
+    for "value". differentiable: has requires_grad in eager.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class OutputInfo:
     recipe: tuple[ViewRecipe, ...] = ()
     differentiable: bool = False
     value: Any = None
+    writes: int = 0
 
 
 @dataclasses.dataclass

@@ -43,8 +43,21 @@ def refuse_overlap(target: TraceTensor, others: Iterable[Any], at_all: bool = Fa
             raise UnsupportedError("a write to memory that the op also reads at other places: eager refuses it")
 
 
+def _may_overlap(a: TraceTensor, b: TraceTensor) -> bool:
+    if any(type(n) is not int for t in (a, b) for n in (*t.shape, *t.stride(), t.storage_offset())):
+        return True
+    (start, end), (low, high) = span_of(a), span_of(b)
+    return start < high and low < end
+
+
 def refuse_overlaps(targets: Sequence[Any], args: Iterable[Any]) -> None:
-    """`refuse_overlap` for an op on lists, each element with those at its place in the others."""
+    """`refuse_overlap` for an op on lists, each element with those at its place in the others. The tensors written to
+    must be separate: eager writes one after the other."""
+    traced = [t for t in targets if type(t) is TraceTensor]
+    if len({id(t._s) for t in traced}) < len(traced):
+        for k, target in enumerate(traced):
+            if any(other._s is target._s and _may_overlap(target, other) for other in traced[:k]):
+                raise UnsupportedError("tensors of one list that are written to and share memory")
     for values in args:
         if isinstance(values, (list, tuple)) and len(values) == len(targets):
             for target, other in zip(targets, values, strict=True):

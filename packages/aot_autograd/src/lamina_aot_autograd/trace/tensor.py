@@ -72,6 +72,7 @@ class ViewStep:
         "parent_shape",
         "parent_dtype",
         "grad_mode",
+        "own_counter",
     )
 
     def __init__(
@@ -93,6 +94,7 @@ class ViewStep:
         self.parent_shape = parent_shape
         self.parent_dtype = parent_dtype
         self.grad_mode = grad_mode
+        self.own_counter = False  # `tensor.data`
         self.node = None
         self.gen = -1
 
@@ -115,7 +117,10 @@ class TraceTensor(torch.Tensor):
     @property
     def data(self) -> Any:
         """`tensor.data`: an alias outside autograd with a version counter of its own."""
-        return torch.Tensor.data.__get__(self)
+        alias = torch.Tensor.data.__get__(self)
+        if alias._v is not None:
+            alias._v.own_counter = True
+        return alias
 
     @data.setter
     def data(self, value: Any) -> None:

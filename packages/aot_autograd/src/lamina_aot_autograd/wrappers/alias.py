@@ -53,4 +53,8 @@ def fill_slots(value: Any, outs: Any, first_value: int) -> Any:
 
 def describe(recipe: tuple[ViewRecipe, ...]) -> str:
     """The chain as text, for generated code's comments."""
-    return "".join(f".{r.func._schema.name.split('::')[-1]}{r.args}" for r in recipe) or "(itself)"
+    names = [getattr(r.func, "_schema", None) for r in recipe]
+    return (
+        "".join(f".{s.name.split('::')[-1]}{r.args}" if s else ".data" for s, r in zip(names, recipe, strict=True))
+        or "(itself)"
+    )
