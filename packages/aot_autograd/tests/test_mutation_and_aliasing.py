@@ -696,3 +696,7 @@ def test_writes_in_inference_mode_are_counted(h):
         with torch.inference_mode():
             (y,) = (h.compile_fn(fn, [x.clone()]) if compiled else fn)(x)
         assert x._version == 2 and y.is_inference() and y.tolist() == [5.0, 3.0, 3.0]
+
+
+def test_the_last_of_several_inputs_is_viewed(h):
+    h.compare(lambda x, y, z: (z[1:],), lambda: [torch.ones(3), torch.ones(3), torch.ones(3)])

@@ -161,3 +161,37 @@ def test_a_second_backward_is_refused_where_eager_refuses_it(fn):
         else:
             results.append(x.grad.tolist())
     assert results[0] == results[1]
+
+
+def test_the_graph_behind_an_input_without_gradient_is_left_alone():
+    def fn(x, y, z):
+        y.clamp_(max=2)
+        return (x * 3).sin(), torch.zeros_like(z), y, z.argmax()
+
+    told = []
+    for compile_it in (False, True):
+        leaves = [leaf(2, 3) for _ in range(3)]
+        fired = []
+        for k, t in enumerate(leaves):
+            t.register_post_accumulate_grad_hook(lambda p, k=k: fired.append(k))
+        inputs = [t * 2 for t in leaves]
+        out = (compiled(fn, *[t * 2 for t in leaves]) if compile_it else fn)(*inputs)
+        out[0].sum().backward()
+        told.append((list(fired), [t.grad is None for t in leaves]))
+        inputs[2].sum().backward()  # its graph was not freed
+        told[-1] += (list(fired),)
+    assert told[0] == told[1]
+
+
+def test_gradients_of_gradients_beside_an_input_without():
+    def fn(x, z):
+        return ((x * z.detach()).sin(),)
+
+    results = []
+    for compile_it in (False, True):
+        x, z = leaf(2, 3), leaf(2, 3)
+        (out,) = (compiled(fn, x, z) if compile_it else fn)(x, z)
+        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        (first * first).sum().backward()
+        results.append((x.grad, z.grad))
+    torch.testing.assert_close(results[0], results[1])

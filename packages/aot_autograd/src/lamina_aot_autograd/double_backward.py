@@ -63,6 +63,21 @@ def inputs_to_hold(joint: JointGraph, parts: Partition, left: int) -> set[int]:
     return found
 
 
+def unreached_inputs(joint: JointGraph, parts: Partition) -> list[int]:
+    """Forward inputs that require gradients and get none, whatever flows in: the graph's node is not to be tied to
+    theirs, or autograd would run what lies behind them, and free it. (Not those that are held weakly.)
+    """
+    meta = joint.metadata
+    slots = dict(zip(meta.grad_inputs, parts.gradient_slots, strict=True))
+    if all(slot is None for slot in slots.values()):
+        return []
+    saved = {v.position for v in parts.saved if v.kind == "input"}
+    held = inputs_to_hold(joint, parts, Written(joint, parts).left)
+    if meta.keeps_inputs:
+        held = set(slots)
+    return [i for i, slot in slots.items() if slot is None and (i in saved or i in held or i in meta.mutated)]
+
+
 def forward_infos(joint: JointGraph) -> list[Any]:
     """The InputInfo of each forward input; None for the base of a group of inputs."""
     infos: list[Any] = [i for i in joint.metadata.inputs if i.group < 0]
@@ -236,7 +251,7 @@ class DoubleBackward:
             ]
             args = self._captured_inputs(feed)
         outputs = self._forward_outputs(self._run(ctx, args), feed)
-        wanted = meta.grad_inputs
+        wanted = [i for i in meta.grad_inputs if inputs[i].requires_grad]
         pairs = [
             (outputs[k], g)
             for k, g in enumerate(grads)

@@ -37,6 +37,7 @@ from .double_backward import (
     placeholders_of,
     rng_state,
     tensor_inputs,
+    unreached_inputs,
 )
 from .observe import is_observed, report
 from .partition import Partition, note_saved_strides
@@ -174,8 +175,14 @@ def _pass_through(call: Callable, eager: Callable) -> Callable:
 
 
 def _build_call(
-    meta: GraphMetadata, groups: Sequence[AliasGroup], inner: Callable, eager: Callable, kind: str
+    meta: GraphMetadata,
+    groups: Sequence[AliasGroup],
+    inner: Callable,
+    eager: Callable,
+    kind: str,
+    apart: Sequence[int] = (),
 ) -> Callable:
+    """The caller's side of a graph. apart: inputs that the graph gets detached."""
     source = _Source()
     names = source.names
     names.update(inner=inner, eager=eager, check_flat=check_flat)
@@ -192,18 +199,23 @@ def _build_call(
             kept.append(f"base_{number}")
         source.add(1, f"feed = ({', '.join(kept)},)")
         feed = "feed"
+    given = f"*{feed}"
+    if apart:
+        given = ", ".join(
+            f"{feed}[{i}].detach()" if i in apart else f"{feed}[{i}]" for i in range(meta.num_forward_inputs)
+        )
     if kind == "training" and meta.grad_enabled and is_trivial(meta, groups):
-        source.add(1, "return inner(*args)")
+        source.add(1, f"return inner({given})")
         return source.build("call")
     if kind == "training" and not meta.grad_enabled:
         # grad mode is switched on inside the program; the Function decides per output what carries gradient
         source.add(1, "torch._C._set_grad_enabled(True)")
         source.add(1, "try:")
-        source.add(2, f"outs = inner(*{feed})")
+        source.add(2, f"outs = inner({given})")
         source.add(1, "finally:")
         source.add(2, "torch._C._set_grad_enabled(False)")
     else:
-        source.add(1, f"outs = inner(*{feed})")
+        source.add(1, f"outs = inner({given})")
     if kind == "inference":
         _add_versions(source, meta)
     _add_writes(source, meta, feed)
@@ -275,11 +287,10 @@ def _add_outputs(source: _Source, meta: GraphMetadata, feed: str) -> list[str]:
             source.names[f"constant_{i}"] = out.value
             results[i] = f"constant_{i}"
         else:
-            origin = {
+            origin = results[out.source] if out.kind == "view" else {
                 "input_view": f"{feed}[{out.source}]",
                 "base_view": f"outs[{first_base + out.source}]",
                 "output_view": f"outs[{first_value + out.source}]",
-                "view": results[out.source],
             }[out.kind]
             source.names[f"view_{i}"] = compile_recipe(out.recipe, first_value)
             source.add(1, f"out_{i} = view_{i}({origin}, outs)  # {describe(out.recipe)}")
@@ -311,7 +322,8 @@ def build_training(
     """The callable for a graph with gradients: a Function class around the two compiled graphs."""
     meta = joint.metadata
     function = make_function(joint, parts, forward, backward, autocast, compile_now, eager, groups)
-    call = _build_call(meta, groups, short_apply(function), eager, "training")
+    apart = unreached_inputs(joint, parts)
+    call = _build_call(meta, groups, short_apply(function), eager, "training", apart)
     call.function = function
     return call
 
