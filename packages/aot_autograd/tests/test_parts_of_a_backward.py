@@ -165,8 +165,7 @@ def test_a_second_backward_is_refused_where_eager_refuses_it(fn):
 
 def test_the_graph_behind_an_input_without_gradient_is_left_alone():
     def fn(x, y, z):
-        y.clamp_(max=2)
-        return (x * 3).sin(), torch.zeros_like(z), y, z.argmax()
+        return (x * 3).sin(), torch.zeros_like(z), y > 1, z.argmax()
 
     told = []
     for compile_it in (False, True):
