@@ -172,7 +172,7 @@ def test_the_graph_behind_an_input_without_gradient_is_left_alone():
         leaves = [leaf(2, 3) for _ in range(3)]
         fired = []
         for k, t in enumerate(leaves):
-            t.register_post_accumulate_grad_hook(lambda p, k=k: fired.append(k))
+            t.register_post_accumulate_grad_hook(lambda p, k=k, fired=fired: fired.append(k))
         inputs = [t * 2 for t in leaves]
         out = (compiled(fn, *[t * 2 for t in leaves]) if compile_it else fn)(*inputs)
         out[0].sum().backward()

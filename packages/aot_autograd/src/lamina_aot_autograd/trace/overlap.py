@@ -10,13 +10,9 @@ from ..wrappers.dedup import span_of
 from .rules import is_dense
 from .tensor import TraceTensor
 
-
 # They refuse what is read to share memory with what is written at all, even element by element.
-NO_SHARING = frozenset(
-    f"aten::{name}_"
-    for name in "index_add index_copy index_put _index_put_impl index_reduce put scatter scatter_add scatter_reduce addr"
-    .split()
-)  # fmt: skip
+_NAMES = "index_add index_copy index_put _index_put_impl index_reduce put scatter scatter_add scatter_reduce addr"
+NO_SHARING = frozenset(f"aten::{name}_" for name in _NAMES.split())
 
 
 def refuse_overlap(target: TraceTensor, others: Iterable[Any], at_all: bool = False) -> None:
