@@ -183,10 +183,10 @@ def test_tracing():
     g = compiled(traced)
     sys.settrace(tracer)
     try:
-        assert g(1) == 1043
+        assert g(1) == 43  # the frame itself: who traces is to see its own lines
     finally:
         sys.settrace(None)
-    assert lines == [1, 2]
+    assert lines == [1, 2] and g(1) == 1043
     if sys.version_info >= (3, 12):
         monitoring, seen = sys.monitoring, []
         monitoring.use_tool_id(3, "check")
@@ -194,7 +194,7 @@ def test_tracing():
             3, monitoring.events.LINE, lambda c, n: seen.append(n) if c.co_name == "traced" else None
         )
         monitoring.set_events(3, monitoring.events.LINE)
-        assert g(1) == 1043
+        assert g(1) == 43
         monitoring.set_events(3, 0)
         monitoring.free_tool_id(3)
         assert [n - traced.__code__.co_firstlineno for n in seen] == [1, 2]

@@ -434,10 +434,85 @@ def test_settrace_sees_the_lines_of_the_original():
     old = sys.gettrace()
     sys.settrace(tracer)
     try:
-        assert g(1) == 1043
+        assert g(1) == 43  # the frame itself, each of its lines once
     finally:
         sys.settrace(old)
     assert lines == [1, 2]
+    assert g(1) == 1043
+
+
+def test_who_watches_the_program_sees_its_own_lines():
+    def helper(x):
+        y = x + 1
+        return y * 2
+
+    def f(x):
+        a = helper(x)
+        for k in range(2):
+            a = a * k + 1
+        return a
+
+    def watched(call):
+        lines = []
+
+        def tracer(frame, event, arg):
+            if frame.f_code.co_filename == __file__ and frame.f_code.co_name in ("f", "helper"):
+                lines.append((frame.f_code.co_name, event, frame.f_lineno))
+            return tracer
+
+        old = sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            call(torch.ones(2))
+        finally:
+            sys.settrace(old)
+        return lines
+
+    lamina_dynamo.reset()
+    for compiled in (lamina_dynamo.optimize("eager")(f), lamina_dynamo.optimize("eager", fullgraph=True)(f)):
+        plain = watched(f)
+        assert watched(compiled) == plain  # nothing is compiled yet
+        compiled(torch.ones(2))
+        graphs = lamina_dynamo.counters()["graphs"]
+        assert graphs and watched(compiled) == plain and lamina_dynamo.counters()["graphs"] == graphs
+        assert torch.equal(compiled(torch.ones(2)), f(torch.ones(2)))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring")
+def test_tools_under_sys_monitoring_see_the_programs_own_lines():
+    monitoring = sys.monitoring
+
+    def f(x):
+        y = x + 1
+        y = y * 2
+        return y - 1
+
+    def watched(call, tool, local):
+        lines = []
+        monitoring.use_tool_id(tool, "test")
+        try:
+            monitoring.register_callback(
+                tool, monitoring.events.LINE, lambda code, n: lines.append(n) if code is f.__code__ else None
+            )
+            if local:
+                monitoring.set_local_events(tool, f.__code__, monitoring.events.LINE)
+            else:
+                monitoring.set_events(tool, monitoring.events.LINE)
+            call(torch.ones(2))
+        finally:
+            monitoring.set_events(tool, 0)
+            monitoring.set_local_events(tool, f.__code__, 0)
+            monitoring.free_tool_id(tool)
+        return lines
+
+    lamina_dynamo.reset()
+    compiled = lamina_dynamo.optimize("eager")(f)
+    compiled(torch.ones(2))
+    for tool in (monitoring.DEBUGGER_ID, monitoring.COVERAGE_ID, 3):
+        for local in (False, True):
+            assert watched(compiled, tool, local) == watched(f, tool, local) != []
+    assert lamina_dynamo.counters()["graphs"] == 1
+    assert watched(compiled, monitoring.PROFILER_ID, False) != watched(f, monitoring.PROFILER_ID, False)
 
 
 def test_recompile_limit_warns_once_and_leaves_the_frame_to_eager():

@@ -16,6 +16,9 @@
 #include <structmember.h>
 #if PY_VERSION_HEX >= 0x030b0000
 #include <internal/pycore_frame.h>
+#if PY_VERSION_HEX >= 0x030c0000
+#include <internal/pycore_interp.h>
+#endif
 #endif
 #undef Py_BUILD_CORE
 
@@ -335,7 +338,8 @@ static PyObject *hook(PyThreadState *tstate, Frame *frame, int throwflag) {
     }
     if (UNLIKELY(delegated == frame) && frame != NULL)
         return evaluate(tstate, frame, throwflag);
-    if (owner == NULL || throwflag || tstate->tracing) /* trace functions and what they call are no part of the program */
+    /* Trace functions and what they call are no part of the program; who watches the program is to see its own lines. */
+    if (owner == NULL || throwflag || tstate->tracing || is_watched(tstate))
         return pass_on(tstate, frame, throwflag);
     PyCodeObject *code = FRAME_CODE(frame);
     CodeState *state = get_state((PyObject *)code);

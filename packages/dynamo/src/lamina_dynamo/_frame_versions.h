@@ -43,6 +43,21 @@ static PyObject *pass_on(PyThreadState *tstate, Frame *frame, int throwflag) {
     return result;
 }
 
+/* Is there somebody who follows the program line by line (sys.settrace; since 3.12 debuggers, coverage tools and others under sys.monitoring)?
+ * Profilers do not count: they would measure something else. */
+static int is_watched(PyThreadState *tstate) {
+    if (tstate->c_tracefunc != NULL)
+        return 1;
+#if PY_VERSION_HEX >= 0x030c0000
+    enum { PROFILER = 2, OF_USERS = 6 }; /* sys.monitoring.PROFILER_ID; behind them are the ids of settrace and setprofile */
+    PyObject **tools = tstate->interp->monitoring_tool_names;
+    for (int i = 0; i < OF_USERS; i++)
+        if (tools[i] != NULL && i != PROFILER)
+            return 1;
+#endif
+    return 0;
+}
+
 static int count_args(PyCodeObject *code) {
     return code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
 }

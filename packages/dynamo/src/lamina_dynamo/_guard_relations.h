@@ -87,12 +87,30 @@ static int run_relation(const Check *check, PyObject **registers) {
             if (VALUE(i) != VALUE(0))
                 return 0;
         return 1;
-    case C_NOT_SAME:
-        for (int i = 0; i < n; i++)
-            for (int j = i + 1; j < n; j++)
-                if (VALUE(i) == VALUE(j))
-                    return 0;
-        return 1;
+    case C_NOT_SAME: {
+        enum { FEW = 16 };
+        if (n <= FEW) {
+            for (int i = 0; i < n; i++)
+                for (int j = i + 1; j < n; j++)
+                    if (VALUE(i) == VALUE(j))
+                        return 0;
+            return 1;
+        }
+        size_t size = 64;
+        while (size < 2 * (size_t)n)
+            size *= 2;
+        PyObject **table = (PyObject **)calloc(size, sizeof(PyObject *));
+        int ok = table != NULL;
+        for (int i = 0; i < n && ok; i++) {
+            size_t h = (((uintptr_t)VALUE(i) >> 4) * 2654435761u) & (size - 1);
+            while (table[h] != NULL && table[h] != VALUE(i))
+                h = (h + 1) & (size - 1);
+            ok = table[h] == NULL;
+            table[h] = VALUE(i);
+        }
+        free(table);
+        return ok;
+    }
     case C_NO_OVERLAP: {
         /* extra: pairs (first tensor of the same storage, distance in bytes). Storages in a small open table. */
         const int64_t *expected = (const int64_t *)check->extra;

@@ -363,6 +363,13 @@ def shape_env_class() -> Any:
     return SizeEnv
 
 
+def bound_symbol(env: Any, number: Any, low: Any, high: Any) -> None:
+    """A number that only the run knows lies between ``low`` and ``high``."""
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    env.var_to_range[number.node.expr] = ValueRanges(low, high)
+
+
 _symbol_type: Any = None
 
 

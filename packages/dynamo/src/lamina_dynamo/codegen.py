@@ -13,6 +13,7 @@ from typing import Any
 
 from .bytecode import Instruction
 from .bytecode import versions as v
+from .draws import DrawSource, save_streams
 from .failed_graph import ERROR, emit_handler
 from .graph_break import GraphBreak
 from .guards.build import arg_names_of
@@ -37,6 +38,9 @@ class Codegen:
         self.loads: list[Instruction] = []
         self.out = self.body
         self.temps: list[str] = []
+        #: names of what random numbers are drawn into, and of the generators' state before
+        self.drawn: dict[int, str] = {}
+        self.state_before_draws: str | None = None
         self.known: dict[int, tuple[VariableTracker, str]] = {}
         self.sources: dict[Any, str] = {}
         self.graph_outputs: dict[Any, str] = {}
@@ -48,6 +52,8 @@ class Codegen:
         self.replayed: set[VariableTracker] = set()
         self._busy: set[int] = set()
         self._unique = 0
+        for one in output.draws_before:
+            self.drawn[one.source.index] = self.new_temp("drawn")
 
     # -- instructions ---------------------------------------------------------------------------------------------
 
@@ -263,6 +269,31 @@ class Codegen:
             table, name = source.base or GlobalsSource(), source.global_name
         self.output.guard(table, "DICT_CONTAINS", name)
 
+    def push_draw(self, source: DrawSource) -> None:
+        """Push what was drawn at the start of the region."""
+        self.emit("LOAD_FAST", self.drawn[source.index])
+
+    def draw(self, can_go_back: bool) -> list[Instruction]:
+        """Code of the draws, which come first. ``can_go_back``: the frame's own code may be run in place of the graph,
+        and draw again."""
+        draws = self.output.draws_before
+        previous = self.out, self.loads, self.sources
+        self.out = self.loads = []
+        self.sources = {}
+        before = [d for d in draws if not d.fresh]
+        if can_go_back and before:
+            self.push_function(save_streams)
+            for one in before:
+                one.method(self)
+            self.call_function(len(before))
+            self.emit("STORE_FAST", self.state_before_draws)
+        for one in draws:
+            one.emit(self)
+            self.emit("STORE_FAST", self.drawn[one.source.index])
+        code = self.out
+        self.out, self.loads, self.sources = previous
+        return code
+
     def graph_output(self, node: Any) -> None:
         """Push the value of a graph node."""
         self.output.check_node(node)
@@ -277,6 +308,8 @@ class Codegen:
     def graph_call(self, fn: Any, inputs: list[tuple[Any, Any, Any]], region: Any = None) -> list[Instruction]:
         """The loads, the call of the compiled graph, its outputs into their temporaries. ``region``: what is run if
         the graph raises; its code is left in ``handler``."""
+        if region is not None and self.output.draws_before:
+            self.state_before_draws = self.new_temp("streams")
         previous, self.out = self.out, self.loads
         if fn is not None:
             start = len(self.loads)
@@ -305,7 +338,7 @@ class Codegen:
             else:
                 self.emit("POP_TOP")
         self.out = previous
-        return drop_unused_temps(self.loads + self.body)
+        return drop_unused_temps(self.draw(region is not None) + self.loads + self.body)
 
     def handler_depth(self) -> int:
         """Stack that the handler needs: the interpreter and ``PUSH_EXC_INFO`` push the exception and the one before."""

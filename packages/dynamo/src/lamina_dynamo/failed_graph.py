@@ -19,6 +19,7 @@ from . import interruption
 from .bytecode import Instruction
 from .bytecode import versions as v
 from .bytecode.instruction import ExceptionRange
+from .draws import restore_streams
 from .guards.build import arg_names_of
 from .higher_order import backward_runs
 
@@ -180,6 +181,11 @@ def emit_handler(cg: Any, region: Region, call: list[Instruction]) -> list[Instr
             cg.emit("STORE_FAST", ERROR)
             cg.emit("POP_TOP")
         cg.emit("POP_EXCEPT")
+        if cg.state_before_draws is not None:
+            cg.push_function(restore_streams)
+            cg.emit("LOAD_FAST", cg.state_before_draws)
+            cg.call_function(1)
+            cg.pop()
         cg.push_function(take_over)
         cg.load_const(region)
         cg.emit("LOAD_FAST", ERROR)

@@ -81,6 +81,11 @@ _kind("import", "An import with effects inside the region.", "Import at the top 
 _kind("frame_access", "The program looks at its own frame, locals or stack.", _REWRITE)
 _kind("dynamic_shape", "A symbolic size is used where a plain number is needed.", "mark_static the dimension.")
 _kind("random_state", "The state of a random generator is read or set.", _REWRITE)
+_kind(
+    "random_draw",
+    "A random number of Python or numpy that must be known here, or is drawn in a way that capture cannot repeat.",
+    "Draw it outside the compiled region and pass it in, or use torch's own random functions.",
+)
 _kind("hook", "This tensor or module hook cannot be captured.", "Register the hook outside the compiled region.")
 _kind(
     "module_hook",
@@ -101,6 +106,11 @@ _kind("unordered_set", "A set of objects without a fixed order comes from outsid
 _kind("weak_reference", "The program looks at when an object dies.", _REWRITE)
 _kind("copying", "This object cannot be copied during translation.", _REWRITE)
 _kind("thread_local", "Thread-local state is changed.", _REWRITE)
+_kind(
+    "lock",
+    "A lock is taken or released: what the region reads must be read behind that, and guards are checked before it.",
+    "Take the lock outside the compiled region, around its call.",
+)
 _kind("file_or_system", "The program reads or changes the system outside Python.", "Do it outside the compiled region.")
 _kind(
     "outside_iterator",

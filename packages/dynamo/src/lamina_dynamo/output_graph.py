@@ -11,6 +11,7 @@ import torch.fx
 
 from . import _torch, interruption
 from . import fake as fakes
+from .draws import Draw, is_drawn
 from .graph_break import GraphBreak, leave_whole
 from .guards import Guard
 from .inner_sizes import keeps_sizes
@@ -50,6 +51,8 @@ class OutputGraph:
         self.body_marks: list[Any] = []
         self.module_attributes: dict[str, Any] = {}
         self.inputs: list[tuple[torch.fx.Node, Any, Any]] = []
+        #: random numbers of Python and numpy that are drawn before the graph runs
+        self.draws_before: list[Draw] = []
         self.guards: list[Guard] = []
         self._guard_keys: set[Any] = set()
         #: `_modules` dicts whose contents were listed ahead
@@ -58,6 +61,10 @@ class OutputGraph:
         self._user_stacks: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
         #: (class, name) -> (class of its MRO that has the attribute, the raw attribute), or None
         self.class_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
+        #: trackers of objects that were keys by identity
+        self.told_apart: dict[Any, None] = {}
+        #: (class, name of a special method) that were looked up on objects from outside
+        self.special_lookups: set[tuple[type, str]] = set()
         self.globals_seen: dict[tuple[int, str], VariableTracker] = {}
         self._globals_sources: dict[int, Any] = {}
         self.builtin_names: set[Any] = set()
@@ -108,6 +115,8 @@ class OutputGraph:
         """Record an assumption about the value at ``source``; see ``guards.kinds`` for the kinds."""
         if source is None and kind != "GLOBAL_STATE":
             return
+        if self.draws_before and is_drawn(source):
+            return  # what is drawn has the type that the draw gives, and nothing was concluded from its value
         key: Any
         if kind == "ID":  # the object may be half made: nothing of it is looked at
             key = (source, kind, id(value))
@@ -489,9 +498,16 @@ class OutputGraph:
 
     def all_guards(self) -> list[Guard]:
         """Guards of the translation, those about symbols included."""
-        if self._symbols is None:
-            return self.guards
-        return self.guards + self._symbols.guards()
+        guards = self.guards + self.guards_of_keys()
+        return guards if self._symbols is None else guards + self._symbols.guards()
+
+    def guards_of_keys(self) -> list[Guard]:
+        """Objects from outside that served as keys by identity are not one object at the next call either."""
+        kinds: dict[type, list[Any]] = {}
+        for vt in self.told_apart:
+            if vt.source is not None and not is_drawn(vt.source):
+                kinds.setdefault(vt.python_type(), []).append(vt.source)
+        return [Guard(tuple(sources), "NOT_SAME") for sources in kinds.values() if len(sources) > 1]
 
     def symbol(self, value: Any) -> VariableTracker:
         """Tracker of a symbolic expression that occurs in metadata."""

@@ -54,7 +54,8 @@ class SideEffects:
 
     def state_of_changes(self) -> tuple[int, ...]:
         """Grows with each change that the program makes to something that exists already."""
-        return (self.changes, len(self.global_stores), len(self.calls), len(self.class_attrs))
+        drawn = len(self.output.draws_before)
+        return (self.changes, len(self.global_stores), len(self.calls), len(self.class_attrs), drawn)
 
     def is_modified(self, vt: VariableTracker) -> bool:
         return vt in self.modified

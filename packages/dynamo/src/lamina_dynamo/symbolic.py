@@ -163,6 +163,13 @@ class Symbols:
         self._finite[str(symbol)] = None
         return self.env.create_symfloatnode(symbol, hint=value, source=key)
 
+    def drawn(self, kind: type, low: Any, high: Any) -> Any:
+        """A symbolic int or float between ``low`` and ``high`` (None: any finite one) that only the run knows."""
+        number = self.env.create_unbacked_symint() if kind is int else self.env.create_unbacked_symfloat()
+        if low is not None and math.isfinite(low) and math.isfinite(high):
+            private.bound_symbol(self.env, number, low, high)
+        return number
+
     def assume_finite(self, value: Any) -> None:
         """A conclusion about ``value`` was drawn by algebra, which holds for finite numbers: guard that they are."""
         for symbol in value.node.expr.free_symbols:

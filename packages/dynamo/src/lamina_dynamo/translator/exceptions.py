@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from ..bytecode import Instruction
 from ..bytecode import versions as v
 from ..graph_break import ObservedException
+from ..variables.attributes import find_in_type, lookup_special
 from ..variables.base import VariableTracker
 from ..variables.constant import is_none
 from ..variables.container import TupleVariable, content
 from ..variables.exception import chain_context
 from ..variables.user_class import ClassVariable
+from ..variables.user_object import UserObjectVariable
 from . import polyfills
 from .base import constant
 from .blocks import begin_block, handle, leave_handler
@@ -100,6 +103,14 @@ class Exceptions:
 
     def BEFORE_WITH(self, inst: Instruction) -> Any:
         manager = self.stack[-1].realize()
+        plain = type(manager) is UserObjectVariable
+        found = find_in_type(self, manager, "__exit__") if plain else None
+        if found is not None and (found.vt is not None or isinstance(found.real, types.FunctionType)):
+            enter = lookup_special(self, manager, "__enter__")
+            if enter is not None:  # what the instance itself has is not asked
+                self.stack[-1] = lookup_special(self, manager, "__exit__")
+                self.stack.append(enter.call_function(self, [], {}))
+                return
         leave = manager.get_attr(self, "__exit__") if manager.has_attr(self, "__exit__") else None
         if leave is None or not manager.has_attr(self, "__enter__"):
             name = manager.python_type().__name__

@@ -13,6 +13,8 @@ from typing import Any
 from ..bytecode.versions import PY313
 from .base import ObservedException, VariableTracker, break_graph
 
+HEAP_TYPE = 1 << 9
+
 #: Marks an attribute, global or cell that the program deleted.
 DELETED = object()
 
@@ -126,7 +128,67 @@ def _look_up_class(cls: type, name: str) -> tuple[type, Any] | None:
 
 def find_in_type(tx: Any, vt: VariableTracker, name: str) -> Found | None:
     """Looks `name` up on the type of the object, as the interpreter does for special methods."""
-    return find_in_mro(tx, vt.python_type(), name, LazyClass(tx, vt))  # type: ignore[arg-type]
+    cls = vt.python_type()
+    found = find_in_mro(tx, cls, name, LazyClass(tx, vt))  # type: ignore[arg-type]
+    if vt.source is not None and name.startswith("__") and cls.__flags__ & HEAP_TYPE:
+        from ..source import TypeSource
+
+        guard_special(tx, TypeSource(vt.source), cls, name, found)
+    return found
+
+
+def guard_no_data_descriptor(tx: Any, obj: VariableTracker, found: Found) -> None:
+    """What the class has under the name stands behind the instance's own attribute, as long as it is of this kind."""
+    cls = obj.python_type()
+    key = (cls, f"behind {found.name}")
+    if key in tx.output.special_lookups or _is_of_torch(cls):
+        return
+    from ..source import ClassAttrSource, TypeSource
+
+    tx.output.special_lookups.add(key)
+    tx.output.guard(ClassAttrSource(TypeSource(obj.source), found.name), "TYPE", type(found.real))
+
+
+def _is_of_torch(cls: type) -> bool:
+    module = getattr(cls, "__module__", None)
+    return isinstance(module, str) and module.partition(".")[0] == "torch"
+
+
+def guard_plain_store(tx: Any, obj: VariableTracker, name: str, found: Found | None) -> None:
+    """The class has no descriptor that would take what is stored."""
+    cls = obj.python_type()
+    if obj.source is None or not cls.__flags__ & HEAP_TYPE or _is_of_torch(cls) or found is not None and found.vt:
+        return
+    if found is not None:
+        guard_no_data_descriptor(tx, obj, found)
+    elif (cls, name) not in tx.output.special_lookups:
+        from ..source import TypeSource
+
+        tx.output.special_lookups.add((cls, name))
+        tx.output.guard(TypeSource(obj.source), "NO_CLASS_ATTR", name)
+
+
+def note_presence(tx: Any, vt: VariableTracker) -> None:
+    """The program learns that the attribute is there, and need not look at it."""
+    from ..source import InstanceAttrSource, SelfDictSource
+    from .lazy import LazyVariable
+
+    source = vt.source
+    if isinstance(vt, LazyVariable) and not vt.is_realized and type(source) is InstanceAttrSource:
+        tx.output.guard(SelfDictSource(source.base), "DICT_CONTAINS", source.attr)  # type: ignore[arg-type]
+
+
+def guard_special(tx: Any, source: Any, cls: type, name: str, found: Found | None) -> None:
+    """A class of the program has no special method of its own under the name. It may get one later (`__bool__`,
+    `__getattribute__`), and what builtin classes offer is not looked at any more then."""
+    known = tx.output.special_lookups
+    if source is None or (cls, name) in known:
+        return
+    known.add((cls, name))
+    if found is not None and (found.vt is not None or found.owner.__flags__ & HEAP_TYPE):
+        return  # guarded where it is used
+    if not _is_of_torch(cls):
+        tx.output.guard(source, "CLASS_ATTR", (name,) if found is None else (name, found.real))
 
 
 class LazyClass:
@@ -201,7 +263,7 @@ def bind_vt(tx: Any, attr: VariableTracker, obj: VariableTracker | None, cls: Va
     if getter is not None:
         return getter(tx, obj, cls)
     kind = attr.python_type()
-    get = find_in_mro(tx, kind, "__get__")
+    get = find_in_type(tx, attr, "__get__")
     if get is None:
         return attr
     if get.vt is None and type(get.real) in SLOT_TYPES:
@@ -320,6 +382,8 @@ def generic_getattr(tx: Any, obj: VariableTracker, name: str) -> VariableTracker
     if has_dict:
         value = obj.instance_attr(tx, name, found is not None)
         if value is not None:
+            if found is not None and found.vt is None and obj.source is not None:
+                guard_no_data_descriptor(tx, obj, found)
             return value
     if found is not None:
         return bind(tx, found, obj, _class_for(tx, obj, found))
@@ -374,6 +438,7 @@ def generic_setattr(tx: Any, obj: VariableTracker, name: str, value: VariableTra
     found = find_in_type(tx, obj, name)
     if found is not None and descriptor_set(tx, found, obj, value):
         return
+    guard_plain_store(tx, obj, name, found)
     if not hasattr(obj, "store_attr"):
         if found is None and obj.python_type().__dictoffset__:
             tx.graph_break("side_effect", operation=f"attribute {name} stored on a {obj.python_type().__name__}")

@@ -112,8 +112,10 @@ class VariableTracker:
         object_delattr(tx, self, name)
 
     def has_attr(self, tx: Any, name: str) -> bool:
+        from .attributes import note_presence
+
         try:
-            self.get_attr(tx, name)
+            note_presence(tx, self.get_attr(tx, name))
         except ObservedException as e:
             if e.matches(AttributeError):
                 return False

@@ -83,6 +83,8 @@ ROW_MODULES = (
     "resampling",
     "averaging",
     "random_state",
+    "random_streams",
+    "mirrors",
     "process_groups",
     "module",
     "context",

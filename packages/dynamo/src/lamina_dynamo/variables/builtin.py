@@ -184,7 +184,11 @@ def fold_with_special(tx: Any, fn: Any, args: list[VariableTracker], kwargs: Any
 
 @wraps_type(types.BuiltinFunctionType)
 def wrap_builtin(tx: Any, value: Any, source: Any) -> VariableTracker:
+    from .random_streams import is_stream, wrap_drawing_method
+
     owner = value.__self__
+    if owner is not None and is_stream(owner):
+        return wrap_drawing_method(tx, value, source)
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
         # a bound method of a real object: list.append of an outside list
         from ..source import AttrSource
@@ -192,6 +196,7 @@ def wrap_builtin(tx: Any, value: Any, source: Any) -> VariableTracker:
 
         if source is not None:
             tx.output.guard(source, "TYPE", type(value))
+            tx.output.guard(AttrSource(source, "__name__"), "CONSTANT", value.__name__)
         descriptor = find_in_mro(tx, type(owner), value.__name__)
         if descriptor is None or descriptor.vt is not None:
             tx.graph_break("unknown_builtin", function=value.__qualname__)

@@ -127,8 +127,12 @@ def _str(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> Variable
 
 @constructs(bytes)
 def _bytes(tx: Any, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    from .mirrors import MirrorVariable
+
     if args:
         first = args[0].realize()
+        if len(args) == 1 and not kwargs and isinstance(first, MirrorVariable):
+            return first.run(tx, bytes, [], {})
         if isinstance(content(first), (ListVariable, TupleVariable)):
             return fold(tx, bytes, [TupleVariable(first.unpack(tx))], {})
     return fold(tx, bytes, [content(a) for a in args], {k: v.realize() for k, v in kwargs.items()})

@@ -6,6 +6,7 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+from ..source import AttrSource
 from .base import ObservedException, VariableTracker
 from .builder import wraps_type
 from .container import ListVariable, wrap_elements
@@ -214,6 +215,7 @@ def wrap_deque(tx: Any, value: Any, source: Any) -> VariableTracker:
     if source is not None:
         tx.output.guard(source, "TYPE", collections.deque)
         tx.output.guard(source, "LENGTH", len(value))
+        tx.output.guard(AttrSource(source, "maxlen"), "CONSTANT", value.maxlen)
     vt = DequeVariable([], source, value.maxlen)
     tx.output.builder.remember(value, vt)
     vt.items.extend(wrap_elements(tx, value, source))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from ..roots import ConstantSource
+from ..source import InstanceAttrSource
 from .base import VariableTracker
 from .builder import wraps_if
 from .constant import ConstantVariable, fold, wrap_result
@@ -54,13 +56,20 @@ class EnumVariable(UserObjectVariable):
 
     def instance_attr(self, tx: Any, name: str, shadowing: bool) -> VariableTracker | None:
         real = real_instance_dict(self.value) or {}
-        return wrap_result(tx, real[name]) if name in real else None
+        if name not in real:
+            return None
+        member = self.source or ConstantSource(str(self.value), self.value)
+        known = self.read.get(name)
+        if known is None:
+            known = self.read[name] = tx.wrap(real[name], InstanceAttrSource(member, name))
+        return known
 
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name == "name" and not _redefines(self.value, "name"):
             return tx.const(self.value.name)
         if name == "value" and not _redefines(self.value, "value"):
-            return wrap_result(tx, self.value.value)
+            known = self.instance_attr(tx, "_value_", True)
+            return wrap_result(tx, self.value.value) if known is None else known
         return super().get_attr(tx, name)
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:

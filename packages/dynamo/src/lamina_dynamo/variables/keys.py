@@ -142,8 +142,10 @@ def key_of_object(tx: Any, vt: VariableTracker) -> Any:
     equal = find_in_type(tx, vt, "__eq__")
     if found.real is object.__hash__:
         if equal is None or equal.real in (object.__eq__, type.__dict__.get("__eq__")):
+            tx.output.told_apart.setdefault(vt)
             return IdentityKey(vt)
         # object.__hash__ with an own __eq__ (`__hash__ = object.__hash__`): identity decides
+        tx.output.told_apart.setdefault(vt)
         return IdentityKey(vt)
     result = vt.call_special(tx, "__hash__", []).realize()
     value = result.as_python_constant()

@@ -82,7 +82,10 @@ class BoundMethodVariable(VariableTracker):
 def wrap_method(tx: Any, value: Any, source: Any) -> VariableTracker:
     from ..source import AttrSource
     from .builder import wrap_lazy
+    from .random_streams import is_stream, wrap_drawing_method
 
+    if is_stream(value.__self__):
+        return wrap_drawing_method(tx, value, source)
     if source is None:
         return BoundMethodVariable(tx.wrap(value.__func__, None), tx.wrap(value.__self__, None))
     tx.output.guard(source, "TYPE", types.MethodType)
@@ -232,6 +235,7 @@ def wrap_method_wrapper(tx: Any, value: Any, source: Any) -> VariableTracker:
 
     if source is not None:
         tx.output.guard(source, "TYPE", type(value))
+        tx.output.guard(AttrSource(source, "__name__"), "CONSTANT", value.__name__)
     self_vt = tx.wrap(value.__self__, None if source is None else AttrSource(source, "__self__"))
     descriptor = value.__objclass__.__dict__[value.__name__]
     return BuiltinMethodVariable(self_vt, descriptor, source)

@@ -68,13 +68,17 @@ def _format(tx: Any, obj: VariableTracker, spec: VariableTracker | None = None) 
 @handles(print)
 def _print(tx: Any, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     from .formatting import text_of
+    from .mirrors import MirrorVariable, print_to_mirror
     from .text import formatted
 
-    if not set(kwargs) <= {"sep", "end", "flush"} and not is_none(kwargs.get("file", tx.const(1))):
+    file = kwargs.pop("file", None)
+    if file is not None and not is_none(file) and not isinstance(file.realize(), MirrorVariable):
         tx.graph_break("print", reason="file argument")
     texts = [formatted(a.realize(), tx.const("")) or tx.const(text_of(tx, a)) for a in args]
     if not all(v.realize().is_python_constant() for v in kwargs.values()):
         tx.graph_break("print", reason="keyword arguments")
+    if file is not None and not is_none(file):  # a buffer made inside
+        return print_to_mirror(tx, file.realize(), texts, kwargs)
     tx.output.side_effects.record_call(print, texts, kwargs)
     return tx.const(None)
 

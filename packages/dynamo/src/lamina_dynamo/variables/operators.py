@@ -148,10 +148,14 @@ def _reflected_first(tx: Any, op: Callable[..., Any], a: VariableTracker, b: Var
         return False
     if op in SWAPPED:
         return True
-    from .attributes import find_in_mro
+    from .attributes import find_in_mro, find_in_type
 
     name = BINARY_SPECIAL[op][1]
-    mine, theirs = find_in_mro(tx, ta, name), find_in_mro(tx, tb, name)
+    mine, theirs = find_in_mro(tx, ta, name), find_in_type(tx, b, name)
+    if theirs is not None and theirs.vt is None and b.source is not None and theirs.owner.__flags__ & 1 << 9:
+        from ..source import ClassAttrSource, TypeSource
+
+        tx.output.guard(ClassAttrSource(TypeSource(b.source), name), "ID", theirs.real)
     if theirs is None:
         return False
     return mine is None or mine.real is not theirs.real or mine.vt is not theirs.vt

@@ -73,6 +73,7 @@ class PyModuleVariable(KnownVariable):
             return tx.wrap(value, None if ours else AttrSource(self.source, name))
         if self.source is not None:
             tx.output.guard(self.source, "NO_ATTR", name)
+            tx.output.guard(self.source, "NO_INSTANCE_ATTR", "__getattr__")
         raise_attribute_error(tx, self, name)
 
     def set_attr(self, tx: Any, name: str, value: VariableTracker) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import operator
 import sys
 import threading
 import types
+import weakref
 from typing import Any
 
 import torch
 
-from .attributes import bind, find_in_mro, find_in_type, lookup_special
+from ..source import TypeSource
+from .attributes import HEAP_TYPE, bind, find_in_mro, find_in_type, lookup_special, note_presence
 from .base import ObservedException, VariableTracker, break_graph
 from .builtin import HANDLERS, handles
 from .container import ListVariable, TupleVariable, content
@@ -59,7 +62,7 @@ def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
         if obj.python_type() is cls:
             return True
         meta = type(cls)
-        check = find_in_mro(tx, meta, "__instancecheck__")
+        check = find_in_type(tx, info, "__instancecheck__")
         if check is None or check.owner is type:
             return plain_isinstance(tx, obj, info)
         if (
@@ -79,6 +82,7 @@ def is_instance(tx: Any, obj: VariableTracker, info: VariableTracker) -> bool:
                 return _protocol_isinstance(tx, obj, cls)
             if meta.__module__.startswith("torch."):
                 return issubclass(obj.python_type(), cls) or _is_marked_tensor(tx, obj, cls)
+            guard_registration(tx, obj.source and TypeSource(obj.source), obj.python_type(), cls)
             if isinstance(cls, type) and issubclass(obj.python_type(), cls):
                 return True
             return plain_isinstance(tx, obj, info)
@@ -150,7 +154,7 @@ def _is_subclass(tx: Any, sub: VariableTracker, info: VariableTracker) -> bool:
             return any(_is_subclass(tx, sub, tx.wrap(t, None)) for t in info.as_python_constant().__args__)
         tx.raise_exception(TypeError, "issubclass() arg 2 must be a class, a tuple of classes, or a union")
     meta = type(info.value)
-    check = find_in_mro(tx, meta, "__subclasscheck__")
+    check = find_in_type(tx, info, "__subclasscheck__")
     if check is not None and check.owner is not type and meta.__module__ not in ("abc", "typing"):
         if check.owner.__module__ not in ("abc", "typing"):
             return tx.truth(bind(tx, check, info, None).call_function(tx, [sub], {}))  # type: ignore[arg-type]
@@ -165,7 +169,40 @@ def _is_subclass(tx: Any, sub: VariableTracker, info: VariableTracker) -> bool:
         if not is_not_implemented(verdict):
             return tx.truth(verdict)
         return info.value in (sub.value.__mro__ or ())
+    guard_registration(tx, sub.source, sub.value, info.value)
     return issubclass(sub.value, info.value)
+
+
+class _Registration:
+    """For guards: whether a class counts as a subclass of an abstract one is what it was."""
+
+    __slots__ = ("abstract", "answer", "token")
+
+    def __init__(self, cls: type, abstract: type) -> None:
+        self.abstract = weakref.ref(abstract)
+        self.answer = issubclass(cls, abstract)
+        self.token = abc.get_cache_token()
+
+    def __call__(self, cls: type) -> bool:
+        token = abc.get_cache_token()
+        if token == self.token:
+            return True
+        abstract = self.abstract()
+        if abstract is None or issubclass(cls, abstract) != self.answer:
+            return False
+        self.token = token
+        return True
+
+
+def guard_registration(tx: Any, source: Any, cls: type, abstract: type) -> None:
+    """Classes of the program may be registered with an abstract class later on."""
+    known = tx.output.special_lookups
+    if source is None or not cls.__flags__ & HEAP_TYPE or (cls, abstract) in known or abstract in (cls.__mro__ or ()):
+        return
+    known.add((cls, abstract))
+    module = getattr(cls, "__module__", None)
+    if not isinstance(module, str) or module.partition(".")[0] != "torch":
+        tx.output.guard(source, "PYTHON", _Registration(cls, abstract))
 
 
 def attribute_name(tx: Any, name: VariableTracker, function: str) -> str:
@@ -184,7 +221,10 @@ def _getattr(
 ) -> VariableTracker:
     key = attribute_name(tx, name, "getattr")
     try:
-        return obj.realize().get_attr(tx, key)
+        found = obj.realize().get_attr(tx, key)
+        if default is not None:
+            note_presence(tx, found)
+        return found
     except ObservedException as e:
         if default is not None and e.matches(AttributeError):
             return default

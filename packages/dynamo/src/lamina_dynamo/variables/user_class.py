@@ -16,6 +16,7 @@ from .attributes import (
     bind,
     find_in_mro,
     find_in_type,
+    guard_special,
     is_data_descriptor,
     is_generic_slot,
     raise_attribute_error,
@@ -141,11 +142,11 @@ class ClassVariable(VariableTracker):
         found = find_in_mro(tx, self.value, name, self)
         if found is not None:
             return bind(tx, found, None, self)
-        if meta_found is not None:
-            return bind(tx, meta_found, self, self.class_vt(tx))
         overlays = tx.output.side_effects.class_attrs
         if self.source is not None and not any(name in overlays.get(k, ()) for k in self.value.__mro__ or ()):
             tx.output.guard(self.source, "NO_CLASS_ATTR", name)
+        if meta_found is not None:
+            return bind(tx, meta_found, self, self.class_vt(tx))
         raise_attribute_error(tx, self, name)
 
     def special_attr(self, tx: Any, name: str) -> VariableTracker | None:
@@ -281,7 +282,7 @@ class ClassVariable(VariableTracker):
     ) -> VariableTracker:
         meta = type(self.value)
         if meta is not type:
-            found = find_in_mro(tx, meta, "__call__")
+            found = find_in_type(tx, self, "__call__")
             if found is not None and type(found.real) not in SLOT_TYPES:
                 return bind(tx, found, self, None).call_function(tx, args, kwargs)  # type: ignore[arg-type]
         return type_call(tx, self, args, kwargs)
@@ -373,6 +374,7 @@ def type_call(
         return fold(tx, real, [a.realize() for a in args], {k: v.realize() for k, v in kwargs.items()})
     new = find_in_mro(tx, real, "__new__", cls)
     assert new is not None
+    guard_special(tx, cls.source, real, "__new__", new)
     if new.vt is None and isinstance(new.real, types.BuiltinFunctionType):
         obj = new_object(tx, new.owner, cls, args, kwargs)
     else:
@@ -384,6 +386,8 @@ def type_call(
     if not issubclass(obj.python_type(), real):
         return obj
     init = find_in_type(tx, obj, "__init__")
+    if obj.python_type() is real:
+        guard_special(tx, cls.source, real, "__init__", init)
     if init is None or init.vt is None and init.real is object.__init__ and not args and not kwargs:
         return obj
     if init.vt is None and type(init.real) in SLOT_TYPES:
