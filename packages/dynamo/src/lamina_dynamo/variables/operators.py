@@ -339,7 +339,11 @@ def same_or_equal(tx: Any, a: VariableTracker, b: VariableTracker) -> bool:
             return True
         if type(x) in (int, str, float, bool, bytes) and type(y) in (int, str, float, bool, bytes):
             return x == y
-    return values_equal(tx, a, b)
+    equal = values_equal(tx, a, b)
+    if not equal and a.source is not None and b.source is not None and a.python_type() is b.python_type():
+        if a.python_type().__flags__ & 1 << 9 and a.source != b.source and not a.is_python_constant():
+            tx.output.guard((a.source, b.source), "NOT_SAME")  # `__eq__` may say no to the object itself
+    return equal
 
 
 def contains(tx: Any, container: VariableTracker, item: VariableTracker) -> VariableTracker:

@@ -123,7 +123,7 @@ class DrawMethodVariable(VariableTracker):
         given = [_given(tx, self, a) for a in args]
         named = {k: _given(tx, self, v) for k, v in kwargs.items()}
         if any(isinstance(v, DrawSource) for v in (*given, *named.values())):
-            if name not in ("setstate", "set_state") or named:
+            if name not in ("setstate", "set_state", "seed") or named:
                 tx.graph_break("random_draw", function=name, reason="an argument that was drawn itself")
             result = None
         else:
@@ -263,6 +263,8 @@ def _given(tx: Any, method: Any, vt: VariableTracker) -> Any:
     if isinstance(vt, DrawnStateVariable):
         return vt.source
     if getattr(vt, "is_symbolic_number", False):
+        if type(vt.source) is DrawSource:
+            return vt.source
         vt = vt.specialize(tx)  # type: ignore[attr-defined]
     if not vt.is_python_constant():
         vt = content(vt)

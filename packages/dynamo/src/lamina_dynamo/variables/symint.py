@@ -165,7 +165,7 @@ def _result(tx: Any, vt: VariableTracker, operands: Any = ()) -> VariableTracker
         if isinstance(vt.fake, torch.SymBool):
             if not expr.free_symbols:
                 return tx.const(bool(vt.fake))
-        elif expr.is_number:
+        elif expr.is_number and (isinstance(vt.fake, torch.SymInt) or vt.fake.node.has_hint()):
             return tx.const(int(expr) if isinstance(vt.fake, torch.SymInt) else float(vt.fake.node.hint))
     return vt
 

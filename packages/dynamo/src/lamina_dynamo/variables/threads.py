@@ -10,6 +10,7 @@ from ..source import AttrSource, PythonSource
 from .attributes import raise_attribute_error
 from .base import VariableTracker
 from .builder import wraps_if, wraps_type
+from .builtin import handles
 from .user_object import UserObjectVariable
 
 
@@ -19,7 +20,8 @@ def wrap_lock(tx: Any, value: Any, source: Any) -> VariableTracker:
 
 
 class LockVariable(UserObjectVariable):
-    """A lock taken with `with`: traced as free to take; nothing between taking and releasing runs for real."""
+    """A lock: taking it is a break. What the program reads under it must be read after that, and guards are checked
+    before; what follows is captured, and the real lock is held by then."""
 
     __slots__ = ()
     is_mutable = False
@@ -27,10 +29,18 @@ class LockVariable(UserObjectVariable):
     def get_attr(self, tx: Any, name: str) -> VariableTracker:
         if name in ("__enter__", "__exit__"):
             return LockMethodVariable(self, name)
-        tx.graph_break("thread_local", type=type(self.value).__name__, attribute=name)
+        tx.graph_break("lock", type=type(self.value).__name__, attribute=name)
+
+    def call_builtin_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        tx.graph_break("lock", type=type(self.value).__name__, attribute=name)
 
     def reconstruct(self, codegen: Any) -> None:
         codegen.load_global_alias("lock", self.value)
+
+
+@handles(threading.Lock, threading.RLock)
+def _make_lock(tx: Any, *args: VariableTracker) -> VariableTracker:
+    tx.graph_break("lock", operation="made inside")
 
 
 class LockMethodVariable(VariableTracker):
@@ -49,9 +59,7 @@ class LockMethodVariable(VariableTracker):
     def call_function(
         self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
     ) -> VariableTracker:
-        if self.name == "__enter__":
-            tx.graph_break("thread_local", type=type(self.lock.value).__name__, attribute="__enter__")
-        return tx.const(None)
+        tx.graph_break("lock", type=type(self.lock.value).__name__, attribute=self.name)
 
     def children(self) -> Any:
         return (self.lock,)
