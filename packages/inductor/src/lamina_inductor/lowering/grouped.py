@@ -1,9 +1,10 @@
 """``_grouped_mm`` (rows of a matrix in groups, a weight for each) as a kernel of ours with what follows it.
 
 Elementwise nodes behind the product that lead to one value are computed on its tiles; the product itself may be wanted
-elsewhere, too (by the backward). ATen has one kernel for all groups in bfloat16 on devices of capability 9; there it
-stays a call. Elsewhere it computes one group after the other and asks the device for their sizes first; those calls are
-kernels of ours. Rows behind the last group are not written, as with ATen.
+elsewhere, too (by the backward). ATen has one kernel for all groups in bfloat16 on devices of capability 9; there a
+product that nothing follows stays a call (H200, 8 groups of 8192 rows and silu: 0.077 ms, call and silu 0.098).
+Elsewhere it computes one group after the other and asks the device for their sizes first; those calls are kernels of
+ours. Rows behind the last group are not written, as with ATen.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def plan_grouped(g: Any) -> list[Grouped]:
         one = Grouped(node, behind, behind[-1], wanted) if behind else Grouped(node, (), node, False)
         if taken.intersection(behind) or _uses_between(one, place):
             one = Grouped(node, (), node, False)
+        if not one.behind and _has_kernel(g, node.meta["val"].dtype):
+            continue
         taken.update((node, *one.behind))
         found.append(one)
     return found
@@ -109,7 +112,7 @@ def _is_wanted(g: Any, node: Node) -> bool:
         return False
     if any(v.device.type != g.device.type for v in (a, b, e)) or e.stride() != (1,) or b.shape[0] > 1024:
         return False
-    return g.can_lower("attention", a.dtype) is None and not _has_kernel(g, a.dtype)
+    return g.can_lower("attention", a.dtype) is None
 
 
 def _has_kernel(g: Any, dtype: torch.dtype) -> bool:

@@ -46,6 +46,22 @@ def bmm(a: Any, b: Any) -> TensorMeta:
     return _fresh(a, (sa[0], sa[1], sb[2]))
 
 
+@signed("_grouped_mm.default")
+def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> TensorMeta:
+    """Groups of rows of `a`, a matrix for each. (The meta kernel of torch 2.11 refuses dtypes that eager takes.)"""
+    sa, sb = a.shape, b.shape
+    if len(sa) != 2 or len(sb) != 3 or sa[1] != sb[1] or bias is not None or out_dtype not in (None, a.dtype):
+        raise NotImplementedError
+    if offs is None or len(offs.shape) != 1 or offs.shape[0] != sb[0] or offs.dtype != torch.int32:
+        raise NotImplementedError
+    if not isinstance(sb[2], int) or sb[2] * a.dtype.itemsize % 16:  # eager pads rows to multiples of 16 bytes
+        raise NotImplementedError
+    if a.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise NotImplementedError
+    _same_dtype(a, b)
+    return _fresh(a, (sa[0], sb[2]))
+
+
 @signed("addmm.default")
 def addmm(bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> TensorMeta:
     out = mm(a, b)
