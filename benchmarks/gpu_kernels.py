@@ -4,7 +4,8 @@ reach.
 
     python -m benchmarks.gpu_kernels --out out/gpu_kernels.json [--impl eager,torch,lamina] [--only softmax,...]
 
-Times are medians of CUDA events over many launches on fresh random data; each result is first compared with float64.
+Times are medians of CUDA events over many calls, without the processor's part; each result is first compared with
+float64.
 Writes JSON and a Markdown table beside it.
 """
 
@@ -26,6 +27,7 @@ import torch.nn.functional as F
 from .kernel_programs import add_norm, chain, size
 
 BF16 = torch.bfloat16
+WAIT = 2_000_000  # cycles, about a millisecond
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,8 @@ def cases() -> dict[str, Case]:
 
 
 def event_time(fn: Callable[[], object], budget: float = 0.25) -> float:
-    """Median seconds of one call."""
+    """Median seconds that one call takes the device: it is made while the device is kept busy, so that the time in
+    which the processor prepares it does not count (`benchmarks.gpu` has whole calls)."""
     for _ in range(3):
         fn()
     torch.cuda.synchronize()
@@ -201,6 +204,7 @@ def event_time(fn: Callable[[], object], budget: float = 0.25) -> float:
     end = time.perf_counter() + budget
     while len(samples) < 5 or time.perf_counter() < end:
         a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(WAIT)
         a.record()
         fn()
         b.record()
