@@ -205,10 +205,22 @@ def tally(found: Found) -> dict[str, list[int]]:
     return counts
 
 
+def commit() -> str:
+    """The commit of the tree that is run, with a plus sign where it was changed since."""
+    git = ("git", "-C", str(ROOT))
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "packages"], check=False).returncode
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head.stdout.strip() + "+" * bool(changed)
+
+
 def work(options: argparse.Namespace) -> None:
     """Checks the jobs that OUT lacks, one line each; a line is announced before its job starts."""
     warnings.simplefilter("ignore")
     path = pathlib.Path(options.out)
+    of = commit()
     done = {json.loads(line)["key"] for line in path.read_text().splitlines()} if path.exists() else set()
     for key, run in jobs(options):
         if key in done:
@@ -221,7 +233,7 @@ def work(options: argparse.Namespace) -> None:
         except Exception as e:
             found = [("all", f"harness {type(e).__name__}: {str(e)[:200]}")]
         row = {
-            "key": key, "backend": options.backend, "torch": torch.__version__, "dtypes": options.dtypes,
+            "key": key, "backend": options.backend, "torch": torch.__version__, "commit": of, "dtypes": options.dtypes,
             "counts": tally(found), "passed": sum(p is None for _, p in found),
             "seconds": round(time.time() - start, 2), "problems": [[label, p] for label, p in found if p is not None],
             "closer": [label for label, _ in found if label.startswith(CLOSER)], "route": route(),

@@ -217,6 +217,9 @@ CASES = {
         (lambda: aot.check_graph(GM), aot.AotError, "placeholder desc"),
     ],
     "lamina_aot_autograd.make_boxed": [(lambda: aot.make_boxed(3), T, "make_boxed callable int")],
+    "lamina_aot_autograd.parameters_as_inputs": [
+        (lambda: aot.parameters_as_inputs(torch.relu, []), T, r"parameters_as_inputs torch.nn.Module"),
+    ],
     "lamina_aot_autograd.run_eagerly": [(lambda: aot.run_eagerly(3), T, "run_eagerly GraphModule int")],
     "lamina_aot_autograd.on_event": [(lambda: aot.on_event(None), T, "on_event callable NoneType")],
     "lamina_aot_autograd.code_of": [(lambda: aot.code_of(None, "f"), T, "GraphModule NoneType")],

@@ -4,6 +4,7 @@ from .__about__ import __version__
 from .api import aot_compile, partition, trace_joint
 from .contract import CONTRACT_VERSION, check_graph
 from .errors import AotError
+from .module_graph import parameters_as_inputs
 from .observe import Event, on_event
 from .partition import POLICIES as PARTITIONERS
 from .printing import code_of
@@ -22,6 +23,7 @@ __all__ = [
     "code_of",
     "make_boxed",
     "on_event",
+    "parameters_as_inputs",
     "partition",
     "run_eagerly",
     "trace_joint",

@@ -20,6 +20,7 @@ class AotError(RuntimeError):
     stage = "aot_autograd"
 
     def __init__(self, message: str, *, node: Any = None, hint: str | None = None) -> None:
+        self.message = message
         self.node = node
         self.user_line = user_line(node)
         self.hint = hint

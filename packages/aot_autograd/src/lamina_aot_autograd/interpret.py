@@ -152,7 +152,7 @@ class Interpreter:
                 env[node] = self._step(gm, node, args, kwargs, meta)
             except AotError as error:
                 if error.node is None:
-                    raise type(error)(str(error), node=node) from error
+                    raise type(error)(error.message, node=node, hint=error.hint) from error
                 raise
             except RuntimeError as error:
                 if "data is not allocated yet" in str(error):

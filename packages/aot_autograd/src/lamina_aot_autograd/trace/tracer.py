@@ -222,7 +222,10 @@ class Tracer(DispatchMode):
         if type(real) is not torch.Tensor and type(real) is not torch.nn.Parameter:
             raise UnsupportedError(f"a tensor of class {type(real).__name__} inside the graph")
         if real.requires_grad:
-            raise UnsupportedError("a tensor with gradient that is not an input of the graph")
+            raise UnsupportedError(
+                "a tensor with gradient that is not an input of the graph",
+                hint="parameters must be inputs: lamina_aot_autograd.parameters_as_inputs(module, example_inputs)",
+            )
         name = self.name("_tensor_constant")
         self.constants[name] = real
         node = self.graph.create_node("get_attr", name, name=name)
