@@ -29,7 +29,7 @@ from .ir.program import BufferDecl, BufferRef, KernelCall, Output
 from .ir.region import RegionCallee, is_region
 from .ir.tensor import TensorValue
 from .layout_pass import LayoutPlan, channels_last_strides, choose_layouts
-from .lowering.left_to_library import is_left
+from .lowering.left_to_library import operator_for
 from .lowering.matmul import choose_product
 from .lowering.outputs import ALIASING, is_dense, output_of
 from .lowering.region import lower_region
@@ -522,8 +522,9 @@ class GraphLowering:
             return self._extern(node, lower_region(self, node, args), args, {}, val)
         reason = None
         fn = self._table.get(name) if name is not None else None
-        if is_left(self, name, args) and is_on("library"):
-            reason = "the library's kernel is the faster one"
+        left = operator_for(self, name, args) if is_on("library") else None
+        if left is not None:
+            reason, target = "the library's kernel is the faster one", left
         elif fn is not None:
             reason = self._unsupported(args, name) or self._unsupported(self._metas, name)
             if reason is None:

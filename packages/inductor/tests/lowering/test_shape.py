@@ -60,3 +60,29 @@ def test_creation(target):
         t.add(x, t.iota(3, 0, 1, torch.float32, cpu)),
     ]  # fmt: skip
     run(t.finish(*outs), [x], target)
+
+
+@targets
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("last", [False, True])
+def test_large_results_are_padded_part_by_part(dtype, last, target):
+    x = torch.randn(4, 8, 48, 40).mul(3).to(dtype)
+    if last:
+        x = x.to(memory_format=torch.channels_last)
+    t = Tracer(x)
+    value = True if dtype is torch.bool else 2
+    padded = t.pad(x, value, (0, 1, 2, 3), (1, 0, 0, 4))
+    plain = t.pad(x, value, (0, 0, 0, 0), (0, 0, 1, 1))
+    compiled = run(t.finish(padded, plain), [x], target)
+    assert not compiled.externs
+
+
+@targets
+def test_large_padding_of_a_computed_value(target):
+    x = torch.randn(2, 16, 48, 48)
+    t = Tracer(x)
+    padded = t.pad(t.mul(t.exp(x), 2.0), float("nan"), (0, 0, 1, 1), (0, 0, 1, 1))
+    run(t.finish(padded), [x], target)
+    t = Tracer(x)
+    read = t.add(t.pad(x, 0.0, (0, 0, 1, 1), (0, 0, 1, 1)), 1.0)  # taken in by the loop that reads it
+    assert len(run(t.finish(read), [x], target).kernels) == 1

@@ -22,7 +22,7 @@ def rewrite(spec: KernelSpec) -> KernelSpec:
     """`spec` with all rewrites done."""
     moved = _moved_type(spec)
     if moved is not None:
-        return _as_integers(spec, moved)
+        spec = _as_integers(spec, moved)
     users: dict[Op, list[Op]] = {}
     for op in spec.ops():
         for a in op.operands():

@@ -1,14 +1,16 @@
 """Prims that have a lowering and are still called as ATen operators where the library's kernel is the faster one.
 
-One table: prim -> rule `(g, *args) -> bool`. The figures behind a row are in its comment (time of ATen / time of the
-loop, one thread, float32).
+One table: prim -> (rule `(g, *args) -> bool`, the operator, which takes the same arguments). The figures behind a row
+are in its comment (time of ATen / time of the loop, one thread, float32).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from ..ir.tensor import TensorValue
 
@@ -29,23 +31,37 @@ def _halves_along_memory(g: Any, x: TensorValue, dim: int, *rest: Any) -> bool:
 
 _LARGE = 1 << 16
 
-LIBRARY: dict[str, Callable[..., bool]] = {
+aten = torch.ops.aten
+
+
+class Left(NamedTuple):
+    """When a prim is left to an operator of ATen, which then is called through the dispatcher and not from Python."""
+
+    rule: Callable[..., bool]
+    operator: Any
+
+
+LIBRARY: dict[str, Left] = {
     # one chain of comparisons a row, nothing to vectorise: 1024 x 1024 0.33
-    "cummax": _along_memory,
-    "cummin": _along_memory,
+    "cummax": Left(_along_memory, aten.cummax.default),
+    "cummin": Left(_along_memory, aten.cummin.default),
     # bfloat16 1024 x 512 0.54
-    "gather": _halves_along_memory,
+    "gather": Left(_halves_along_memory, aten.gather.default),
     # one element at a time on both sides, and ATen checks each index once for all rows: 1024 x 512 0.54, 0.82, 0.60
-    "index_select": _large_along_memory,
-    "scatter": _large_along_memory,
-    "scatter_add": _large_along_memory,
+    "index_select": Left(_large_along_memory, aten.index_select.default),
+    "scatter": Left(_large_along_memory, aten.scatter.src),
+    "scatter_add": Left(_large_along_memory, aten.scatter_add.default),
 }
 
 
-def is_left(g: Any, name: str | None, args: tuple) -> bool:
-    """True when a call of prim `name` on a CPU is to stay an extern call."""
-    rule = LIBRARY.get(name) if name is not None and g.device.type == "cpu" else None
-    return rule is not None and rule(g, *args)
+def operator_for(g: Any, name: str | None, args: tuple) -> Any:
+    """The operator that a call of prim `name` on a CPU is left to; None where it is lowered."""
+    left = LIBRARY.get(name) if name is not None and g.device.type == "cpu" else None
+    if left is None or not left.rule(g, *args):
+        return None
+    if name == "scatter" and not isinstance(args[3], TensorValue):
+        return aten.scatter.value
+    return left.operator
 
 
-__all__ = ["LIBRARY", "is_left"]
+__all__ = ["LIBRARY", "Left", "operator_for"]
