@@ -194,3 +194,68 @@ def test_gradients_of_gradients_beside_an_input_without():
         (first * first).sum().backward()
         results.append((x.grad, z.grad))
     torch.testing.assert_close(results[0], results[1])
+
+
+def _apart(x, y):
+    return (x.exp() * 2, y.sin(), x.detach() + y.cos())
+
+
+def _joined(x, y):
+    z = (x * y).exp()
+    return (z.sin(), z * 3, y.cos())
+
+
+def _written_result(x, y):
+    a, b = x.exp(), y.exp()
+    return (a, b, a + 1)
+
+
+ORDERS = [[0, 1, 2], [2, 1, 0], [0, 0], [1, 0, 1], [2, 0, 2, 1], [(0, 2), 1], [1, (0, 2)], [(0, 1, 2), 0]]
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("fn", [_apart, _joined, _written_result])
+def test_each_result_is_freed_on_its_own(fn, order, retain):
+    told = []
+    for compile_it in (False, True):
+        x, y = leaf(2, 3), leaf(2, 3)
+        out = (compiled(fn, x, y) if compile_it else fn)(x, y)
+        told.append([])
+        for k, which in enumerate(order):
+            try:
+                which = which if isinstance(which, tuple) else (which,)
+                sum(out[i].sum() for i in which).backward(retain_graph=retain and k == 0)
+            except RuntimeError as error:
+                told[-1].append(str(error)[:48])
+            told[-1].append([None if t.grad is None else [round(v, 3) for v in t.grad.view(-1).tolist()] for t in (x, y)])
+    assert told[0] == told[1]
+
+
+def test_what_is_kept_for_other_results_may_not_be_overwritten():
+    for compile_it in (False, True):
+        x, y = leaf(2, 3), leaf(2, 3)
+        out = (compiled(_written_result, x, y) if compile_it else _written_result)(x, y)
+        out[0].sum().backward()
+        with torch.no_grad():
+            out[1].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out[1].sum().backward()
+
+
+def test_nothing_is_kept_where_eager_keeps_nothing():
+    import gc
+    import weakref
+
+    x, y = leaf(2, 3), leaf(2, 3)
+    out = compiled(_apart, x, y)(x, y)
+    node = out[0].grad_fn
+    out[0].sum().backward()
+    assert node.remaining is not None and len(node.remaining.kept) < len(node.remaining.metas)
+    out[1].sum().backward()
+    out[2].sum().backward()
+    assert not node.remaining.kept
+    seen = weakref.ref(node)
+    del out, node
+    gc.collect()
+    assert seen() is None

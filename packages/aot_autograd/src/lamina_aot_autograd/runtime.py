@@ -51,6 +51,7 @@ from .wrappers.accumulate import GradientSinks
 from .wrappers.alias import compile_recipe, describe
 from .wrappers.boxing import check_flat, is_boxed, positional, without_autocast
 from .wrappers.dedup import AliasGroup
+from .wrappers.remaining import Remaining
 from .wrappers.results import held_to_graph
 
 
@@ -566,10 +567,14 @@ class _SavedFor:
     def __init__(self, parts: Partition, watched: Sequence[int]) -> None:
         self.parts = parts
         self.watched = watched
+        self.remaining = Remaining(parts)
 
-    def __call__(self, ctx: Any, grads: Sequence[Any], error: RuntimeError) -> list[torch.Tensor]:
+    def __call__(self, ctx: Any, grads: Sequence[Any], error: RuntimeError, given: int = 0) -> list[torch.Tensor]:
         """Zeros where a tensor is not needed for the gradients that were given; raises `error` where one is."""
         parts = self.parts
+        served = self.remaining.serve(ctx, given, error) if given else None
+        if served is not None:
+            return served
         tensors = [v for v in parts.saved if v.is_tensor]
         told = _OVERWRITTEN.search(str(error))
         if torch.is_grad_enabled() or told is None or not self.watched:
@@ -673,12 +678,21 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
         source.add(1, f"if {' and '.join(f'{g} is None' for g in given.values())}:")
         source.add(2, f"return ({'None, ' * meta.num_forward_inputs})")
     # autograd is not asked whether what only unused outputs need was overwritten
-    names["saved_for"] = _SavedFor(parts, _watched_outputs(joint, parts))
+    saved_for = names["saved_for"] = _SavedFor(parts, _watched_outputs(joint, parts))
+    several = len(parts.tangents) > 1
+    every = saved_for.remaining.all
+    if several:
+        bits = (f"(grads[{p}] is not None) << {k}" for k, p in enumerate(parts.tangents))
+        source.add(1, f"given = {' | '.join(bits)}")
     if meta.frees or any(v.is_tensor for v in parts.saved):
         source.add(1, "try:")
         source.add(2, "saved = ctx.saved_tensors")
         source.add(1, "except RuntimeError as error:")
-        source.add(2, f"saved = saved_for(ctx, {'(grad,)' if single else 'grads'}, error)")
+        source.add(2, f"saved = saved_for(ctx, {'(grad,)' if single else 'grads'}, error{', given' * several})")
+        if several:
+            names["keep"] = saved_for.remaining.keep
+            source.add(1, "else:")
+            source.add(2, f"ctx.remaining = None if given == {every} else keep(given, saved)")
     else:
         source.add(1, "saved = ()")
     source.add(1, "if is_grad_enabled():")
@@ -687,18 +701,15 @@ def _backward_source(source: _Source, joint: JointGraph, parts: Partition, backw
     legacy = [f"{g} is not None and is_legacy_batched({g})" for g in given.values()]
     source.add(1, f"batched = {' or '.join(['interpreter_stack() is not None', *legacy])}")
     tangents = []
-    several = len(parts.tangents) > 1
     if several:
         names["without_missing"] = _MissingTangents(parts)
-        source.add(1, "missing = 0")
+        source.add(1, f"missing = {every} ^ given")
     for k, (position, val) in enumerate(zip(parts.tangents, _tangent_values(joint), strict=True)):
         zeros, stride, restride = _tangent_fixers(val)
         names[f"zeros_{k}"], names[f"stride_{k}"], names[f"restride_{k}"] = zeros, stride, restride
         source.add(1, f"g{k} = {given[position]}")
         source.add(1, f"if g{k} is None:")
         source.add(2, f"g{k} = zeros_{k}({f'ctx.tangent_sizes[{position}]' if _is_symbolic(val) else ''})")
-        if several:
-            source.add(2, f"missing |= {1 << k}")
         if callable(stride):
             source.add(1, f"elif not batched and g{k}.stride() != stride_{k}(g{k}.shape):")
         elif stride is None:
