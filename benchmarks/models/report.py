@@ -129,11 +129,18 @@ def table(results: list[dict], note: str = "") -> str:
             f"- more graph breaks than the list's torch.compile column: {len(over)}"
             + (": " + ", ".join(sorted({r["name"] for r in over})) if over else "")
         )
+        ties = [r["name"] for r in works if any("medians" in e for e in r.get("errors", {}).values())]
         spread = [r["name"] for r in works if any("spread" in e for e in r.get("errors", {}).values())]
+        spread = [name for name in spread if name not in ties]
         if spread:
             lines.append(
                 f"- judged by what one rounding of the inputs does in eager (docs/decisions/0004): {len(spread)}: "
                 + ", ".join(sorted(spread))
+            )
+        if ties:
+            lines.append(
+                f"- near ties, no worse than eager on programs some roundings away (decision 0004): {len(ties)}: "
+                + ", ".join(sorted(ties))
             )
         lines.append("")
         lines += coverage(results, impl)

@@ -12,11 +12,11 @@ import argparse
 import contextlib
 import copy
 import json
-import math
 import os
 import resource
 import statistics
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -24,11 +24,10 @@ import warnings
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
+from . import judge
+from .step import Step, are_unit_vectors
+
 IMPLEMENTATIONS = ("eager", "torch", "lamina")
-# relative errors below this are rounding noise of the format, not a difference
-FLOOR = {"float32": 1e-5, "amp": 2e-2}
-
-
 def compile_with(impl: str, model: torch.nn.Module, backend: str | None, dynamic: bool | None):
     if impl == "eager":
         return model
@@ -85,26 +84,6 @@ def warnings_of_lamina():
         yield said
 
 
-def floats(tree) -> list[torch.Tensor]:
-    if not isinstance(tree, (torch.Tensor, list, tuple, dict)) and hasattr(tree, "to_tuple"):
-        tree = tree.to_tuple()
-    leaves = tree_flatten(tree)[0]
-    return [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
-
-
-def loss_of(out) -> torch.Tensor:
-    """The model's own loss where it gives one, otherwise the mean of all float outputs, squared so that every output
-    has a gradient of its own size.
-    """
-    loss = out.get("loss") if hasattr(out, "get") else None
-    if isinstance(loss, torch.Tensor):
-        return loss
-    parts = floats(out)
-    return sum((p.float() if p.dtype in (torch.bfloat16, torch.float16) else p).pow(2).mean() for p in parts) / max(
-        len(parts), 1
-    )
-
-
 class EagerFails(Exception):
     """Eager itself rejects the model in this dtype; `same`: the compiled model raises the same type of exception."""
 
@@ -122,153 +101,6 @@ def error_of(step: Step) -> Exception | None:
     return None
 
 
-class Step:
-    """One call of a model: inference, or forward, loss and backward."""
-
-    def __init__(self, model, call, args, kwargs, mode: str, amp: bool, device: str):
-        self.model, self.call, self.args, self.kwargs, self.mode, self.amp, self.device = (
-            model,
-            call,
-            args,
-            kwargs,
-            mode,
-            amp,
-            device,
-        )
-
-    def __call__(self):
-        cast = torch.autocast(self.device, dtype=torch.bfloat16) if self.amp else contextlib.nullcontext()
-        if self.mode == "infer":
-            with torch.no_grad(), cast:
-                return self.call(*self.args, **self.kwargs), None
-        for p in self.model.parameters():
-            p.grad = None
-        with cast:
-            out = self.call(*self.args, **self.kwargs)
-            loss = loss_of(out)
-        if loss.requires_grad:
-            loss.backward()
-        return out, loss
-
-    def snapshot(self, seed: int = 1) -> dict[str, list[torch.Tensor]]:
-        torch.manual_seed(seed)
-        out, loss = self()
-        keep = {"outputs": [t.detach().to(torch.float64, copy=True) for t in floats(out)]}
-        if loss is not None:
-            keep["loss"] = [loss.detach().to(torch.float64, copy=True)]
-            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
-            keep["gradients"] = [g.detach().to(torch.float64, copy=True) for g in grads]
-            buffers = [b for b in self.model.buffers() if b.is_floating_point()]
-            keep["buffers"] = [b.detach().to(torch.float64, copy=True) for b in buffers]
-        return keep
-
-
-def relative_error(a: list[torch.Tensor], ref: list[torch.Tensor]) -> float:
-    """‖a − ref‖ / ‖ref‖ over all tensors together; inf if they do not match in number or shape, or NaN stands in
-    different places.
-    """
-    if len(a) != len(ref) or any(x.shape != y.shape for x, y in zip(a, ref)):
-        return float("inf")
-    num = den = 0.0
-    for x, y in zip(a, ref):
-        bad = ~torch.isfinite(y)
-        if not torch.equal(torch.isfinite(x), ~bad):
-            return float("inf")
-        x, y = x.masked_fill(bad, 0), y.masked_fill(bad, 0)
-        num += float((x - y).pow(2).sum())
-        den += float(y.pow(2).sum())
-    return (num / den) ** 0.5 if den else num**0.5
-
-
-def errors_of(got: dict, want: dict, exact: dict | None, floor: float) -> dict[str, dict]:
-    """Part (outputs, loss, ...) -> error of eager and of the compiled model against float64, and the limit."""
-    errors: dict[str, dict] = {}
-    for part, ref in want.items():
-        e_eager = relative_error(ref, exact[part]) if exact and len(exact[part]) == len(ref) else None
-        base = exact[part] if e_eager is not None and e_eager != float("inf") else ref
-        e_got = relative_error(got.get(part, []), base)
-        scale = e_eager or 0.0
-        if part == "loss" and e_eager is not None:
-            # One number may be right by chance. Relative errors e of n outputs that know nothing of each other leave
-            # 2 e / sqrt(n) in the mean of their squares.
-            n = sum(t.numel() for t in want["outputs"])
-            scale = max(scale, 2 * (errors["outputs"]["eager"] or 0.0) / max(n, 1) ** 0.5)
-        limit = 2 * scale + floor
-        if e_eager == float("inf") or e_eager is None:
-            limit = floor * 10
-        errors[part] = {"eager": e_eager, "compiled": e_got, "limit": limit}
-    return errors
-
-
-NEIGHBOURS = 8
-"""Programs beside the given one whose results in eager show what one rounding of the weights and inputs does."""
-
-
-BEYOND_NEIGHBOURS = 4.0
-"""How many times the largest error of its neighbours a single tensor may have (of a few hundred, one is unlucky)."""
-SAME_IN_FLOAT64 = 1e-6
-"""Relative difference of a compiled program in float64 from eager in float64: rounding, however amplified. What is
-wrong in the program itself stays as large as it is."""
-NARROWING = 2.0**-29
-"""Rounding of float64 over that of float32."""
-AMPLIFIED = 16.0
-"""How many times eager's own float32 error, scaled by `NARROWING`, two float64 programs may be apart: where a gradient
-is zero but for rounding, its relative difference is large in any precision."""
-LOOSE = 1e-2
-"""A limit above this says little; such programs are compared in float64, too."""
-
-
-def tensor_errors(a: list[torch.Tensor], ref: list[torch.Tensor]) -> list[float]:
-    """‖a − ref‖ of each tensor."""
-    return [float((x - y).norm()) for x, y in zip(a, ref)]
-
-
-def beyond_spread(a: list[torch.Tensor], ref: list[torch.Tensor], spread: list[float], floor: float) -> float:
-    """The largest share of its allowance that the error of a single tensor takes: an ill-conditioned one must not hide
-    a fault in another. Allowed are `BEYOND_NEIGHBOURS` times its error among the neighbours, and rounding."""
-    total = sum(float(y.pow(2).sum()) for y in ref) ** 0.5
-    allowed = [BEYOND_NEIGHBOURS * s + floor * float(y.norm()) + 1e-7 * total for s, y in zip(spread, ref)]
-    shares = [e / m if m else math.inf * (e > 0) if e else 0.0 for e, m in zip(tensor_errors(a, ref), allowed)]
-    return max(shares, default=0.0)
-
-
-def rounding_spread(
-    model, args, kwargs, mode: str, amp: bool, device: str, exact: dict
-) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Part -> the largest error of eager, against float64 of the given program, over programs whose weights and inputs
-    differ by a rounding (relative, uniform in ± the unit of the format that is computed in); and part -> the same of
-    each tensor.
-
-    A backward-stable program gives the exact result of such a neighbour, so nothing computed in this format can be
-    held to less (Higham, Accuracy and Stability of Numerical Algorithms, chapter 1). Where ReLU or max pooling decide
-    on the last bit, or batch norm divides by the spread of two values, this is orders of magnitude above the error
-    that eager happens to have.
-    """
-    unit = 2.0**-8 if amp else 2.0**-23
-    found: dict[str, float] = {}
-    single: dict[str, list[float]] = {}
-    for seed in range(NEIGHBOURS):
-        source = torch.Generator(device).manual_seed(seed)
-
-        def near(t, source=source):
-            if not isinstance(t, torch.Tensor) or not t.is_floating_point():
-                return t
-            return t * (1 + unit * (2 * torch.rand(t.shape, generator=source, device=t.device, dtype=t.dtype) - 1))
-
-        other = copy.deepcopy(model)
-        with torch.no_grad():
-            for p in other.parameters():
-                p.copy_(near(p))
-        got = Step(other, other, tree_map(near, args), tree_map(near, kwargs), mode, amp, device).snapshot()
-        for part, ref in exact.items():
-            error = relative_error(got.get(part, []), ref)
-            if error != float("inf"):
-                found[part] = max(found.get(part, 0.0), error)
-                errors = tensor_errors(got[part], ref)
-                single[part] = [max(pair) for pair in zip(single.get(part, errors), errors)]
-    return found, single
-
-
 def other_batch(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """The inputs with one more sample: each tensor whose first size is that of the first tensor."""
     size = next(t.shape[0] for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor) and t.dim())
@@ -277,6 +109,37 @@ def other_batch(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         return torch.cat((t, t[:1])) if isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == size else t
 
     return tree_map(more, args), tree_map(more, kwargs)
+
+
+class Clock:
+    """Seconds of this process without those spent on what a compiled program is compared with: eager, float64, other
+    programs. A time limit counts the former."""
+
+    def __init__(self) -> None:
+        self.start, self.left_out, self.since = time.monotonic(), 0.0, None
+
+    @contextlib.contextmanager
+    def stopped(self):
+        self.since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.left_out, self.since = self.left_out + time.monotonic() - self.since, None
+
+    def seconds(self) -> float:
+        since = self.since
+        return (time.monotonic() if since is None else since) - self.start - self.left_out
+
+    def limit(self, seconds: float, result: dict) -> None:
+        """Prints `result` and ends this process when the limit is reached."""
+
+        def watch() -> None:
+            while self.seconds() < seconds:
+                time.sleep(0.2)
+            print("\n@@RESULT " + json.dumps({**result, "status": "timeout"}), flush=True)
+            os._exit(0)
+
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def timed(step, device: str) -> float:
@@ -303,7 +166,7 @@ def measure(steps: dict[str, Step], device: str, budget: float) -> dict[str, flo
     return {k: statistics.median(v) for k, v in samples.items()}
 
 
-def run(a: argparse.Namespace) -> dict:
+def run(a: argparse.Namespace, clock: Clock) -> dict:
     from . import registry
 
     entry = registry.find(a.key)
@@ -332,30 +195,34 @@ def run(a: argparse.Namespace) -> dict:
         return m
 
     eager_peak = None
-    with contextlib.suppress(Exception):  # where eager fails, the comparison below says so
+    with contextlib.suppress(Exception), clock.stopped():  # where eager fails, the comparison below says so
         eager_peak = peak_memory(Step(copy.deepcopy(model), None, args, kwargs, a.mode, amp, a.device), a.device)
     other = copy.deepcopy(model)
     compiled = compile_with(a.impl, other, a.backend, True if a.dynamic else None)
+    floor = judge.FLOOR[a.dtype]
 
     def compare(args, kwargs) -> tuple[dict, Step, Step]:
         """One call of eager, of float64 and of the compiled model on the same weights: errors, and the steps."""
         eager = Step(fresh(model), model, args, kwargs, a.mode, amp, a.device)
-        try:
-            want = eager.snapshot()
-        except Exception as error:
-            step = Step(fresh(other), compiled, args, kwargs, a.mode, amp, a.device)
-            raise EagerFails(error, error_of(step)) from error
-        exact = None
-        if not a.no_float64:
+        with clock.stopped():
             try:
-                double = copy.deepcopy(fresh(model)).double()
-                up = lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t  # noqa: E731
-                wide = tree_map(up, args), tree_map(up, kwargs)
-                exact = Step(double, double, *wide, a.mode, False, a.device).snapshot()
-                del double
-            except RuntimeError as e:  # a model that makes float32 constants by itself cannot run in float64
-                res["float64"] = f"not possible: {str(e)[:120]}"
-        step = Step(fresh(other), compiled, args, kwargs, a.mode, amp, a.device)
+                want = eager.snapshot()
+            except Exception as error:
+                step = Step(fresh(other), compiled, args, kwargs, a.mode, amp, a.device)
+                raise EagerFails(error, error_of(step)) from error
+            if a.mode == "train" and are_unit_vectors(want["outputs"]):
+                eager.weighted = True
+                fresh(model)
+                want = eager.snapshot()
+            exact = wide = None
+            if not a.no_float64:
+                try:
+                    double, *inputs = judge.in_float64(fresh(model), args, kwargs)
+                    wide = eager.like(double, double, *inputs)
+                    exact = wide.snapshot()
+                except RuntimeError as e:  # a model that makes float32 constants by itself cannot run in float64
+                    res["float64"] = f"not possible: {str(e)[:120]}"
+        step = eager.like(fresh(other), compiled, args, kwargs)
         torch.manual_seed(1)
         t = time.perf_counter()
         with warnings_of_lamina() as said:
@@ -365,33 +232,26 @@ def run(a: argparse.Namespace) -> dict:
             res.setdefault("warnings", []).extend(said)
         if "graphs" not in res:
             res.update(capture_counts(a.impl))
-        errors = errors_of(got, want, exact, FLOOR[a.dtype])
-        outside = any(e["compiled"] > e["limit"] for e in errors.values())
-        loose = a.dtype == "float32" and any(e["limit"] > LOOSE for e in errors.values())
-        if exact is not None and (outside or loose) and not amp and not a.dynamic:
-            double = copy.deepcopy(fresh(model)).double()
-            call = compile_with(a.impl, double, a.backend, None)
-            wide_got = Step(double, call, *wide, a.mode, False, a.device).snapshot()
-            wide_graphs = capture_counts(a.impl).get("graphs", 0)
-            again: dict = {}
-            for part, e in errors.items():
-                e["float64"] = relative_error(wide_got.get(part, []), exact[part])
-                e["float64_limit"] = max(SAME_IN_FLOAT64, AMPLIFIED * e["eager"] * NARROWING)
-                if e["float64"] > e["float64_limit"]:  # a program that draws its own seed differs from itself, too
-                    double = copy.deepcopy(fresh(model)).double()
-                    again = again or Step(double, double, *wide, a.mode, False, a.device).snapshot()
-                    e["float64_limit"] = max(e["float64_limit"], 2 * relative_error(again[part], exact[part]))
-            res["graphs_in_float64"] = wide_graphs - res.get("graphs", 0)
-        if exact is not None and outside:
-            spread, single = rounding_spread(fresh(model), args, kwargs, a.mode, amp, a.device, exact)
-            for part, e in errors.items():
-                if e["compiled"] > e["limit"] and part in spread and got.get(part):
-                    e["spread"] = spread[part]
-                    e["tensors"] = beyond_spread(got[part], exact[part], single[part], FLOOR[a.dtype])
-                    if e["tensors"] <= 1:
-                        e["limit"] = max(e["limit"], 2 * spread[part] + FLOOR[a.dtype])
+        errors = judge.errors_of(got, want, exact, floor)
+        if exact is not None:
+            with clock.stopped():
+                look_closer(errors, got, exact, eager, step, wide)
         fresh(model)
         return errors, eager, step
+
+    def look_closer(errors: dict, got: dict, exact: dict, eager: Step, step: Step, wide: Step) -> None:
+        """What the limits alone cannot decide."""
+        loose = a.dtype == "float32" and any(e["limit"] > judge.LOOSE for e in errors.values())
+        in_both = not amp and not a.dynamic
+        if in_both and (loose or judge.is_outside(errors)):
+            wide.model.load_state_dict(start)
+            judge.compare_in_float64(errors, exact, wide, lambda m: compile_with(a.impl, m, a.backend, None))
+            res["graphs_in_float64"] = capture_counts(a.impl).get("graphs", 0) - res.get("graphs", 0)
+        if judge.is_outside(errors):
+            near = judge.rounding_spread(eager, exact, fresh)
+            judge.allow_spread(errors, got, exact, near, floor)
+            if in_both and judge.is_outside(errors):
+                judge.allow_tie(errors, got, eager, step, fresh, floor)
 
     res["errors"], eager, step = compare(args, kwargs)
     if a.dynamic:
@@ -399,10 +259,7 @@ def run(a: argparse.Namespace) -> dict:
         res["errors_other_batch"] = compare(*other_batch(args, kwargs))[0]
         after = capture_counts(a.impl)
         res["graphs_other_batch"], res["recompiles"] = after["graphs"], after.get("recompiles", {})
-    parts = [*res["errors"].values(), *res.get("errors_other_batch", {}).values()]
-    res["accurate"] = all(
-        e["compiled"] <= e["limit"] and e.get("float64", 0.0) <= e.get("float64_limit", 0.0) for e in parts
-    )
+    res["accurate"] = judge.is_right(res["errors"]) and judge.is_right(res.get("errors_other_batch", {}))
     if a.time > 0:
         other.load_state_dict(start)
         step()
@@ -447,11 +304,16 @@ def main() -> None:
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--time", type=float, default=2.0, help="seconds spent on timing; 0: none")
     ap.add_argument("--dynamic", action="store_true", help="dynamic=True, and a second call with one more sample")
+    ap.add_argument("--limit", type=float, help="seconds for all but what the program is compared with")
     ap.add_argument("--no-float64", action="store_true")
     a = ap.parse_args()
     warnings.filterwarnings("ignore")
+    clock = Clock()
+    if a.limit:
+        given = {k: getattr(a, k) for k in ("key", "impl", "mode", "dtype", "size")}
+        clock.limit(a.limit, {**given, "error": f"no result in {a.limit:g} s"})
     try:
-        res = run(a)
+        res = run(a, clock)
         res["status"] = "ok" if res["accurate"] else "inaccurate"
     except EagerFails as e:
         given = {k: getattr(a, k) for k in ("key", "impl", "mode", "dtype", "size")}
