@@ -176,6 +176,7 @@ def eager_call(gm: fx.GraphModule, error: Exception) -> Callable[..., Any]:
     unexpected = not isinstance(error, TraceError)
 
     def call(*args: Any) -> Any:
+        _ = gm.code  # made now where capture put it off: an error then passes without torch.fx printing it
         result = gm.forward(*args)
         if unexpected and config.get().strict:
             raise TraceError(f"tracing failed where eager works: {error!r}") from error

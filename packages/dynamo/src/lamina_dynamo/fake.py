@@ -136,7 +136,7 @@ class _OpInfo:
         self.impure = self.mutates or self.random or "empty" in func._schema.name
         self.scalar = func in _SCALAR_OPS
         self.dynamic = torch.Tag.dynamic_output_shape in func.tags
-        self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED
+        self.unsupported = torch.Tag.inplace_view in func.tags or func in _UNSUPPORTED or _makes_quantized(func)
         name = schema.name.split("::")[1]
         self.fallible = name in FALLIBLE or name.startswith(("linalg_", "_linalg_")) or not _is_torchs(schema.name)
         self.takes_tensors = any("Tensor" in str(a.type) for a in schema.arguments)
@@ -157,6 +157,12 @@ class _OpInfo:
                             break
                 found.append(at)
             self.written = found
+
+
+def _makes_quantized(func: Any) -> bool:
+    """Does the operator make a quantized tensor? Torch's own metadata for it is that of plain floats."""
+    name = func._schema.name.removeprefix("aten::")
+    return name.startswith("quantize_per_") or name.endswith(("_quantized", "_quantized_tensor"))
 
 
 def _is_torchs(name: str) -> bool:

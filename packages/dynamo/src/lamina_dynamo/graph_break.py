@@ -68,7 +68,11 @@ _kind(
     "A lazy module gets its parameters in its first call, which runs in eager.",
     "Nothing: calls after the first are captured. To have all captured, call the module once before it is compiled.",
 )
-_kind("sparse_or_nested", "Sparse and nested tensors are left to eager.", "Use strided tensors in the compiled region.")
+_kind(
+    "sparse_or_nested",
+    "Sparse, nested and quantized tensors are left to eager.",
+    "Use strided tensors of plain numbers in the compiled region.",
+)
 _kind("generator_escapes", "A partly run generator leaves the region.", "Consume the generator inside the region.")
 _kind("coroutine", "Coroutines and async generators are left to eager.", _REWRITE)
 _kind("exception_escapes", "An exception leaves the frame.", "Handle the exception inside the region.")

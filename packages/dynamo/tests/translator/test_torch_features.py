@@ -62,6 +62,23 @@ def vmap_with_dims():
 
 
 @one_graph
+def vmap_of_a_gradient_of_an_outer_input():
+    def adapted(params, x):
+        return (params["w"] - grad(lambda p: (p["w"] * x).tanh().sum())(params)["w"]).sum()
+
+    return lambda params, x: vmap(lambda row: adapted(params, row))(x), lambda: ({"w": leaf(3)}, torch.randn(4, 3))
+
+
+@may_break
+def quantized_inside():
+    def program(x):
+        q = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+        return q.dequantize() * 2, q.int_repr(), torch.fake_quantize_per_tensor_affine(x, 0.1, 2, -128, 127)
+
+    return program, lambda: (torch.randn(5),)
+
+
+@one_graph
 def vmap_in_chunks():
     return lambda x: vmap(lambda a: a * 2, in_dims=1, out_dims=1, chunk_size=2)(x), lambda: (torch.randn(4, 3),)
 

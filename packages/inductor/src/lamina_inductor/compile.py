@@ -382,7 +382,7 @@ class EagerGraph:
         self.source = gm.code
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        out = self.gm(*inputs)
+        out = self.gm.forward(*inputs)  # called as a module, torch.fx prints errors that are the program's
         return list(out) if isinstance(out, (tuple, list)) else [out]
 
 

@@ -47,6 +47,7 @@ class BodyGraph(torch.fx.Graph):
             place = self.inserting_after(self.last_input)
         with place:
             node = self.placeholder(name)
+        node.target = node.name  # a body in a body lifts inputs whose name it has given away itself
         node.meta["val"] = value
         node.meta["stack_trace"] = ""
         self.last_input = node
