@@ -54,6 +54,8 @@ class OutputGraph:
         #: random numbers of Python and numpy that are drawn before the graph runs
         self.draws_before: list[Draw] = []
         self.guards: list[Guard] = []
+        #: trackers of attributes that nothing may have looked at
+        self.unread: list[Any] = []
         self._guard_keys: set[Any] = set()
         #: `_modules` dicts whose contents were listed ahead
         self.walked_members: set[VariableTracker] = set()
@@ -498,6 +500,8 @@ class OutputGraph:
 
     def all_guards(self) -> list[Guard]:
         """Guards of the translation, those about symbols included."""
+        for vt in self.unread:
+            vt.guard_presence()
         guards = self.guards + self.guards_of_keys()
         return guards if self._symbols is None else guards + self._symbols.guards()
 

@@ -9,6 +9,7 @@ import decimal
 import fractions
 import logging
 import pickle
+import types
 
 import pytest
 import torch
@@ -307,3 +308,90 @@ def test_in_place_view_of_a_view_counts_as_a_write_to_the_input(view, change, wi
         out = call(x)
         seen.append((x._version, [t._version for t in out], [t.shape for t in out]))
     assert seen[0] == seen[1]
+
+
+def _tries(o):
+    try:
+        return o.z
+    except AttributeError:
+        return "none"
+
+
+def _looks(o):
+    try:
+        o.z  # noqa: B018
+    except AttributeError:
+        return 0
+    return 1
+
+
+LOOKS = {
+    "hasattr": lambda o: hasattr(o, "z"),
+    "getattr": lambda o: getattr(o, "z", 7),
+    "try": _tries,
+    "look": _looks,
+    "dict": lambda o: ("z" in vars(o), o.__dict__.get("z", 4)) if hasattr(o, "__dict__") else None,
+    "read": lambda o: o.z,
+}
+
+
+class _Slotted:
+    __slots__ = ("z",)
+
+
+class _Plain:
+    pass
+
+
+class _Defaulted:
+    z = "of the class"
+
+
+class _Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("z", torch.ones(1))
+
+
+OWNERS = {
+    "object": _Plain,
+    "default of the class": _Defaulted,
+    "namespace": types.SimpleNamespace,
+    "slots": _Slotted,
+    "module": _Module,
+    "plain attribute of a module": lambda: torch.nn.Identity(),
+    "class": lambda: type("K", (), {}),
+    "derived class": lambda: type("K", (_Plain,), {}),
+    "function": lambda: lambda: 0,
+    "exception": ValueError,
+    "tensor": lambda: torch.ones(3),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("owner", OWNERS)
+def test_attributes_that_go_and_come_back(owner, look):
+    if (owner, look) == ("tensor", "dict"):
+        look = "hasattr"
+
+    def follow(compile):
+        o = OWNERS[owner]()
+        if owner != "module":
+            o.z = 1
+        fast, seen = compile(lambda x: (x * 2, LOOKS[look](o))), []
+
+        def call():
+            try:
+                value = fast(torch.ones(2))[1]
+            except AttributeError as e:
+                value = type(e).__name__
+            seen.append(str(value))
+
+        call()
+        del o.z
+        call()
+        o.z = 3 if owner != "module" else torch.zeros(1)
+        call()
+        return seen
+
+    assert follow(captured) == follow(lambda fn: fn)

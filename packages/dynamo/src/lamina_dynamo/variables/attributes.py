@@ -168,14 +168,12 @@ def guard_plain_store(tx: Any, obj: VariableTracker, name: str, found: Found | N
         tx.output.guard(TypeSource(obj.source), "NO_CLASS_ATTR", name)
 
 
-def note_presence(tx: Any, vt: VariableTracker) -> None:
+def note_presence(vt: VariableTracker) -> None:
     """The program learns that the attribute is there, and need not look at it."""
-    from ..source import InstanceAttrSource, SelfDictSource
     from .lazy import LazyVariable
 
-    source = vt.source
-    if isinstance(vt, LazyVariable) and not vt.is_realized and type(source) is InstanceAttrSource:
-        tx.output.guard(SelfDictSource(source.base), "DICT_CONTAINS", source.attr)  # type: ignore[arg-type]
+    if isinstance(vt, LazyVariable):
+        vt.guard_presence()
 
 
 def guard_special(tx: Any, source: Any, cls: type, name: str, found: Found | None) -> None:

@@ -115,7 +115,7 @@ class VariableTracker:
         from .attributes import note_presence
 
         try:
-            note_presence(tx, self.get_attr(tx, name))
+            note_presence(self.get_attr(tx, name))
         except ObservedException as e:
             if e.matches(AttributeError):
                 return False

@@ -288,6 +288,8 @@ class UserFunctionVariable(FunctionVariable):
 
             source = None if self.source is None else InstanceAttrSource(self.source, name)
             return tx.wrap(self.fn.__dict__[name], source)
+        if self.source is not None and shadowing:
+            tx.output.guard(self.source, "NO_INSTANCE_ATTR", name)
         return None
 
     def instance_dict(self, tx: Any) -> VariableTracker:

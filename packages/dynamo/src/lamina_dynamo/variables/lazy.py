@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..source import InstanceAttrSource, ModuleMemberSource, SelfDictSource
 from .base import VariableTracker
+
+# Attributes that a program may delete, and the dict that has them.
+PLACES: dict[type, Any] = {
+    InstanceAttrSource: lambda source: SelfDictSource(source.base),
+    ModuleMemberSource: lambda source: InstanceAttrSource(source.base, source.kind),
+}
 
 
 class LazyVariable(VariableTracker):
@@ -17,6 +24,13 @@ class LazyVariable(VariableTracker):
         self._value = value
         self._tx = tx
         self._real: VariableTracker | None = None
+        if type(source) in PLACES:
+            tx.output.unread.append(self)
+
+    def guard_presence(self) -> None:
+        """Guard that there is a value, whatever it is: where nothing has looked at it no other guard says so."""
+        if self._real is None and type(self.source) in PLACES:
+            self._tx.output.guard(PLACES[type(self.source)](self.source), "DICT_CONTAINS", self.source.attr)
 
     def realize(self) -> VariableTracker:
         real = self._real

@@ -9,7 +9,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from ..source import InstanceAttrSource, ModuleMemberSource
-from .attributes import DELETED, find_in_mro
+from .attributes import DELETED, find_in_mro, note_presence
 from .base import VariableTracker
 from .builder import wraps_if
 from .module_walk import note_change
@@ -97,7 +97,9 @@ class ModuleVariable(UserObjectVariable):
         return any(kind in self.value.__dict__ and self._overlay_has(tx, kind) for kind in _MEMBER_DICTS)
 
     def has_attr(self, tx: Any, name: str) -> bool:
-        if name in self._members and not self._dicts_changed() and not self._any_overlay(tx):
+        known = self._members.get(name)
+        if known is not None and not self._dicts_changed() and not self._any_overlay(tx):
+            note_presence(known)
             return True
         return super().has_attr(tx, name)
 

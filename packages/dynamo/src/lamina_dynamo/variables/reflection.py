@@ -223,7 +223,7 @@ def _getattr(
     try:
         found = obj.realize().get_attr(tx, key)
         if default is not None:
-            note_presence(tx, found)
+            note_presence(found)
         return found
     except ObservedException as e:
         if default is not None and e.matches(AttributeError):

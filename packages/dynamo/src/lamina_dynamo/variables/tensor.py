@@ -73,6 +73,7 @@ class TensorVariable(VariableTracker):
         if reader is not None:
             return reader(tx, self)
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            tx.output.guard(self.source, "HAS_ATTR", name)
             return tx.lazy(self.real.__dict__[name], AttrSource(self.source, name))
         found = getattr(torch.Tensor, name, None)
         if found is None:

@@ -208,6 +208,11 @@ class ClassVariable(VariableTracker):
         pairs: list[tuple[VariableTracker, VariableTracker]] = []
         overlay = tx.output.side_effects.class_attrs.get(self.value, {})
         if self.made is None:
+            if self.source is not None:
+                from ..source import PythonSource
+
+                names = PythonSource(self.source, namespace_names)
+                tx.output.guard(names, "CONSTANT", namespace_names(self.value))
             for key, value in self.value.__dict__.items():
                 if overlay.get(key) is not DELETED:
                     vt = overlay.get(key) or wrap_lazy(tx, value, self.attr_source(key))
@@ -457,3 +462,8 @@ def check_not_abstract(tx: Any, cls: VariableTracker) -> None:
     abstract = getattr(real, "__abstractmethods__", None) if real.__flags__ & (1 << 20) else None
     if abstract:
         tx.graph_break("unknown_object", type=real.__name__, operation="instantiating an abstract class")
+
+
+def namespace_names(cls: type) -> tuple[str, ...]:
+    """Names in the class's own namespace, in its order."""
+    return tuple(type.__dict__["__dict__"].__get__(cls))
