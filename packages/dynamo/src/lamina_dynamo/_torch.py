@@ -18,6 +18,8 @@ plain_tensor_access = torch._C.DisableTorchFunctionSubclass
 set_version_counter = torch._C._autograd._unsafe_set_version_counter
 # Operators of recurrent layers and of packed sequences.
 recurrent_operators = torch._VF
+# The process group of a name, where collectives know their group by it.
+group_of_name = getattr(getattr(torch._C, "_distributed_c10d", None), "_resolve_process_group", None)
 # Names of the dicts of hooks that nn.Module.__call__ looks at.
 MODULE_HOOK_DICTS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

@@ -71,8 +71,10 @@ _SKIPPED_MODULES = (
 
 # Modules of torch whose functions are followed as part of a caller, and left to eager whole where they break the
 # graph: between their kernels there is nothing to capture (an LSTM over packed sequences, packing itself), or they look
-# at the autograd node that they made (backward hooks of modules).
-WHOLE_MODULES = frozenset({"torch.nn.modules.rnn", "torch.nn.utils.rnn", "torch.utils.hooks"})
+# at the autograd node that they made (backward hooks of modules), or set hooks on what autograd saves (checkpoints).
+WHOLE_MODULES = frozenset(
+    {"torch.nn.modules.rnn", "torch.nn.utils.rnn", "torch.utils.hooks", "torch.utils.checkpoint"}
+)
 
 _FOLLOWED_MODULES = frozenset({"lamina_dynamo.translator.polyfills", "lamina_dynamo.variables.polyfills"})
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch.distributed
 
+from .. import _torch as private
 from ..graph_break import GraphBreak
 from ..unknown_sizes import has_unknown
 from .base import VariableTracker
 from .builder import wraps_type
 from .owner_method import OwnerMethodVariable
 from .tensor import TensorVariable
-from .torch_api import NAMED_HANDLERS
+from .torch_api import HANDLERS, NAMED_HANDLERS
 from .user_object import OpaqueObjectVariable
 
 _FIXED = ("group_name", "group_desc")
@@ -55,4 +56,12 @@ def _has_unknown_sizes(tx: Any, args: list[VariableTracker], kwargs: dict[str, V
     return tx.const(has_unknown(*args[0].fake.mk[0], *args[0].fake.mk[1]))  # type: ignore[no-any-return]
 
 
+def _named_group(tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """The group of that name; it is the one whose name was read, and that is guarded."""
+    (name,) = args
+    return ProcessGroupVariable(private.group_of_name(name.as_python_constant()), None)
+
+
+if private.group_of_name is not None:
+    HANDLERS[private.group_of_name] = _named_group
 NAMED_HANDLERS["torch.fx.experimental.symbolic_shapes.has_free_unbacked_symbols"] = _has_unknown_sizes
