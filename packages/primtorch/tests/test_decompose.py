@@ -314,3 +314,17 @@ def test_a_complex_mean_of_nothing():
     gm = build.done(build.call(aten.mean.default, build.input(torch.empty(0, dtype=torch.complex64))))
     (got,) = lp.decompose(gm, "prims")(*build.inputs)
     assert got.real.isnan() and got.imag.isnan()
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("base", [torch.ones(()), torch.ones(1, 3)])
+def test_an_expanded_tensor_unsqueezed_has_eagers_strides(base, dim):
+    x = base.expand(5, 3) if base.dim() else base.expand(5)
+    graph = fx.Graph()
+    node = graph.placeholder("x")
+    node.meta["val"] = x
+    call = graph.call_function(torch.ops.aten.unsqueeze.default, (node, dim))
+    call.meta["val"] = x.unsqueeze(dim)
+    graph.output((call,))
+    (found,) = lp.decompose(fx.GraphModule({}, graph))(x)
+    assert found.stride() == x.unsqueeze(dim).stride() and torch.equal(found, x.unsqueeze(dim))
