@@ -210,7 +210,7 @@ def commit() -> str:
     git = ("git", "-C", str(ROOT))
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "packages"], check=False).returncode
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "packages/*/src"], check=False).returncode
     except (OSError, subprocess.CalledProcessError):
         return ""
     return head.stdout.strip() + "+" * bool(changed)
