@@ -446,7 +446,7 @@ _MOST_READS = 2
 _NEVER = -(1 << 30)
 _FEW_NODES = 16
 _SMALL_CODE = 1024
-_READS = frozenset({"data_dependent_scalar", "data_dependent_branch", "data_dependent_shape"})
+_READS = frozenset({"data_dependent_scalar", "data_dependent_branch", "data_dependent_shape", "random_draw"})
 
 
 def _reads_on(owner: Any, code: types.CodeType) -> bool:

@@ -85,6 +85,8 @@ ROW_MODULES = (
     "random_state",
     "random_streams",
     "mirrors",
+    "made_caches",
+    "named_tuples",
     "process_groups",
     "module",
     "context",

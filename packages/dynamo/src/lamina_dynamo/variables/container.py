@@ -438,7 +438,7 @@ class ListVariable(SequenceVariable):
         while i < len(self.items):
             if same_or_equal(tx, self.items[i], item):
                 self.mutate(tx)
-                del self.items[i]
+                del self.items[i : i + 1]  # comparing may have taken elements away
                 return tx.const(None)
             i += 1
         tx.raise_exception(ValueError, "list.remove(x): x not in list")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..source import AttrSource
-from .base import ObservedException, VariableTracker
+from .base import VariableTracker
 from .builder import wraps_type
 from .container import ListVariable, wrap_elements
 from .operators import index_value, same_or_equal
@@ -137,14 +137,18 @@ class DequeVariable(ListVariable):
         return tx.const(None)
 
     def method_remove(self, tx: Any, item: VariableTracker) -> VariableTracker:
-        try:
-            return super().method_remove(tx, item)
-        except ObservedException as e:
-            if e.matches(ValueError) and not any(same_or_equal(tx, i, item) for i in self.items):
-                from .formatting import repr_of
+        from .formatting import repr_of
 
-                tx.raise_exception(ValueError, f"{repr_of(tx, item)} is not in deque")
-            raise
+        changes, n = self.changes, len(self.items)
+        for i, element in enumerate(list(self.items)):
+            found = same_or_equal(tx, element, item)
+            if self.changes != changes or len(self.items) != n:
+                tx.raise_exception(IndexError, "deque mutated during iteration")
+            if found:
+                self.mutate(tx)
+                del self.items[i]
+                return tx.const(None)  # type: ignore[no-any-return]
+        tx.raise_exception(ValueError, f"{repr_of(tx, item)} is not in deque")
 
     def method_copy(self, tx: Any) -> VariableTracker:
         return self.make(list(self.items))
