@@ -47,7 +47,7 @@ def test_a_cache_leaves_the_region():
             return k + 1
 
         class K:
-            @functools.cache
+            @functools.cache  # noqa: B019
             def m(self, k):
                 return k * 2
 
@@ -79,7 +79,7 @@ def named_tuples(x):
         def total(self):
             return self.u + self.v
 
-    p, q = P(x), Q(1, 2, c := 3) if False else Q(1, 2, 3)
+    p, q = P(x), Q(1, 2, 3)
     a, b, _ = p
     try:
         collections.namedtuple("W", "a a")
