@@ -125,7 +125,7 @@ class FakeMode(TorchDispatchMode):
 class _OpInfo:
     __slots__ = (
         "mutates", "written", "random", "impure", "rule", "scalar", "dynamic", "unsupported", "takes_tensors", "view",
-        "fallible",
+        "fallible", "functional_rule",
     )  # fmt: skip
 
     def __init__(self, func: Any):
@@ -157,6 +157,10 @@ class _OpInfo:
                             break
                 found.append(at)
             self.written = found
+        self.functional_rule: Any = None  # of `add` for `add_`: it knows what eager would refuse
+        if self.written is not None and [at and at[0] for at in self.written] == [0] and name.endswith("_"):
+            packet = getattr(_aten, name[:-1], None)
+            self.functional_rule = rules().get(getattr(packet, func._overloadname, None))
 
 
 def _makes_quantized(func: Any) -> bool:
@@ -515,6 +519,8 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
             pass
         else:
             return _from_rule(result, func, args)
+    if info.functional_rule is not None and _can_hold(info.functional_rule, args, kwargs):
+        return None  # the result is the argument
     if info.mutates and not func._schema.returns and func._schema.name.startswith("aten::_foreach_"):
         return None  # lists of tensors written in place: nothing new to describe
     if info.dynamic:
@@ -530,6 +536,27 @@ def _compute(func: Any, info: _OpInfo, args: Any, kwargs: dict[str, Any]) -> Any
     except NotImplementedError:
         return _through_fake_tensors(func, args, kwargs)
     return _describe(out, device)
+
+
+def _can_hold(rule: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an op in place, of which `rule` describes the functional form, can write its result to its first
+    argument; False also where torch has to say so, whose own answer is slow: its Python code imports its compiler."""
+    target = args[0]
+    if type(target) is not Fake:
+        return False
+    shape, stride, dtype, device, _ = target.mk
+    if any([s == 0 and n != 1 for n, s in zip(shape, stride)]):
+        return False  # elements that share memory
+    try:
+        found = rule(args, kwargs)
+    except NotImplementedError:
+        return False
+    return (
+        len(found) == 4
+        and tuple(found[0]) == tuple(shape)
+        and found[3] == device
+        and (found[2] is dtype or torch.can_cast(found[2], dtype))
+    )
 
 
 class _Fallback:
