@@ -18,7 +18,7 @@ SCRIPT = pathlib.Path(__file__).with_name("triton_programs.py")
 
 def run(mode):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, str(SCRIPT), mode], capture_output=True, text=True, env=env, timeout=550)
+    done = subprocess.run([sys.executable, str(SCRIPT), mode], capture_output=True, text=True, env=env, timeout=900)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0, done.stderr[-3000:]
     return {row["name"]: row for row in found}
