@@ -26,7 +26,7 @@ import warnings
 import torch
 from torch.utils._pytree import tree_map
 
-from .models import registry, worker
+from .models import judge, registry, worker
 
 MODELS = (
     "mlp", "bert_base", "gpt2", "t5_small", "llama", "resnet50", "vit_b_16", "mobilenet_v3_large", "convnext_b",
@@ -98,11 +98,11 @@ def measure(name: str, mode: str, dtype: str, impls: list[str], budget: float) -
             got = step.snapshot()
             errors, ok = {}, True
             for part, ref in want.items():
-                e_eager, e_got = worker.relative_error(ref, exact[part]), worker.relative_error(got[part], exact[part])
+                e_eager, e_got = judge.relative_error(ref, exact[part]), judge.relative_error(got[part], exact[part])
                 if part == "loss":
                     e_eager = max(e_eager, errors["outputs"]["eager"])
                 errors[part] = {"eager": e_eager, "compiled": e_got}
-                ok = ok and e_got <= 2 * e_eager + worker.FLOOR[dtype]
+                ok = ok and e_got <= 2 * e_eager + judge.FLOOR[dtype]
             rows[impl] = {"first_call_s": first, "errors": errors, "status": "ok" if ok else "inaccurate"}
             rows[impl].update(worker.capture_counts(impl.partition(":")[0]))
             steps[impl] = step

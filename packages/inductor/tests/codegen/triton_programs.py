@@ -229,24 +229,6 @@ def _same_document(t: Tracer, m, n, documents):
     return t.call(aten.logical_and.default, t.call(aten.eq.Tensor, ours, theirs), _causal(t, m, n))
 
 
-def _pieces_attention(t: Tracer, q, k, v, documents):
-    """Batches with documents of their own; positions see what lies before them in theirs."""
-    _, m, n = *q.shape[:2], k.shape[1]
-    ours, theirs = (t.call(aten.view.default, documents, shape) for shape in ([2, m, 1], [2, 1, n]))
-    inside = t.call(aten.logical_and.default, t.call(aten.eq.Tensor, ours, theirs), _causal(t, m, n))
-    nothing = t.call(aten.scalar_tensor.default, float("-inf"))
-    return _attend(t, t.call(aten.where.self, inside, _products(t, q, k), nothing), v)
-
-
-def _pieces(*ends):
-    """For each position the number of its piece."""
-    return lambda: torch.searchsorted(torch.tensor(ends), torch.arange(ends[-1]), right=True)
-
-
-def _batches_of_pieces(*rows):
-    return lambda: torch.stack([_pieces(*r)() for r in rows])
-
-
 def _grouped(t: Tracer, x, w, ends, scale):
     """Groups of rows, one of them empty; an activation behind the product, which is wanted as well."""
     y = t.call(aten._grouped_mm.default, x, w, ends)
@@ -370,11 +352,8 @@ PROGRAMS = {
                          _attention_gradients(_near, safe=True)),
     "wide_gradients": ("attention gradient", [*[_normal(2, 70, 128, dtype=torch.float16)] * 4],
                        _attention_gradients(_causal)),
-    "document_gradients": ("attention gradient",
-                           [*[_normal(1, 640, 64, dtype=torch.bfloat16)] * 4, _pieces(70, 75, 400, 640)],
+    "document_gradients": ("attention gradient", [*[_normal(2, 96, 64, dtype=torch.bfloat16)] * 4, _whole(0, 3, 96)],
                            _attention_gradients(_same_document, safe=True, cap=5.0)),
-    "documents": ("attention", [*[_normal(2, 576, 32)] * 3, _batches_of_pieces((10, 300, 576), (576,))],
-                  _pieces_attention),
     "grouped": ("grouped", [_normal(70, 40), _normal(5, 40, 48), _ends(10, 10, 33, 34, 70), _normal(70, 1)], _grouped),
     "half_grouped": ("grouped", [_small(100, 64), _small(3, 64, 72), _ends(7, 90, 100), _small(100, 72)], _grouped),
     "odd_gradients": ("pointwise", [_image(2, 8, 3, 2), _image(2, 8, 9, 9), _normal(8, 1, 2, 3)],

@@ -14,7 +14,6 @@ from __future__ import annotations
 from ..index import to_expr
 from ..ops import Op
 from .attention_kernel import AttentionKernel
-from .triton_attention_lists import ListWriter, space_parameter
 from .triton_attention_parts import SHORTEST_SPLIT, PartWriter
 from .triton_blocks import next_power
 from .triton_launch import Launch, TritonKernel, function_text, parameters_of
@@ -62,7 +61,6 @@ class _Writer(PartWriter):
             for c in attention_configs(self.batch, self.rows, self.columns, head, half)
         ]
         self.query = ""
-        self.lists: ListWriter | None = None
 
     def divides(self, size: int, block: str) -> bool:
         return all(size % c[block] == 0 for c in self.configs)
@@ -73,8 +71,6 @@ class _Writer(PartWriter):
                                   ("d", self.depth, "DBLOCK"), ("e", self.width, "EBLOCK")):  # fmt: skip
             if self.divides(size, block):
                 e.unmasked.add(axis)
-        lists = ListWriter(spec, "blocks", False, e.unmasked)
-        self.lists = lists if lists.lists else None
         tile = "tl.program_id(0)"
         if any(b.upper and b.rows > 0 for b in self.bounds):  # the longest rows first
             tile = f"tl.num_programs(0) - 1 - {tile}"
@@ -96,44 +92,32 @@ class _Writer(PartWriter):
         self.view(["YBLOCK", "EBLOCK"], y="row", e="wide")
         self.leaf("store", "result", "result")
         e.store(spec.part("store").ops[-1], in_registers=False)
-        params, spaces, launches, texts = parameters_of(spec), [], [], []
-        if self.lists is not None:
-            spaces.append(lists.workspace(self.configs))
-            params.append(space_parameter(spaces[0]))
-            launch, text = ListWriter(spec, "blocks", False, e.unmasked).write(params, None)
-            launches.append(launch)
-            texts.append(text)
+        params = parameters_of(spec)
         grid = [(to_expr(self.rows), "YBLOCK"), (to_expr(self.batch), "")]
-        launches.append(Launch(spec.name, params, BLOCKS, grid, e.checks))
-        texts.append(function_text(spec.name, params, BLOCKS, e.lines))
-        return TritonKernel(spec, "attention", "\n\n".join(texts), launches, self.configs, spaces)
+        launch = Launch(spec.name, params, BLOCKS, grid, e.checks)
+        text = function_text(spec.name, params, BLOCKS, e.lines)
+        return TritonKernel(spec, "attention", text, [launch], self.configs)
 
     def loops(self) -> None:
         """The walk over the columns: where that pays, tiles that no mask cuts by themselves."""
         all_in = "x" in self.e.unmasked
-        if self.lists is not None:
-            listed = {m.choice: m.kept for m in self.lists.lists}
-            for lines, whole in self.lists.headers("top // YBLOCK", "left"):
-                for line in lines[:1]:
-                    self.e.write(line)
-                self.loop(lines[1:], listed if whole else {}, whole or all_in)
-            return
         exact = [b for m in self.masks for b in m.bounds or ()]
         known = {m.choice: m.kept for m in self.masks if m.bounds is not None}
         splits = self.columns >= SHORTEST_SPLIT and (bool(known) or not all_in)
         inner = self.column_limits(exact, True) if splits else None
-        self.walk("XBLOCK", self.column_limits(self.bounds, False), inner, "left",
-                  lambda lines, whole: self.loop(lines, known if whole else {}, whole or all_in))  # fmt: skip
+        self.walk("XBLOCK", self.column_limits(self.bounds, False), inner,
+                  lambda begin, end, whole: self.loop(begin, end, known if whole else {}, whole or all_in))  # fmt: skip
 
-    def loop(self, lines: list[str], known: dict[Op, Op], whole: bool) -> None:
-        """A loop over blocks of columns, which `lines` begin. `known`: choices that come out as these values; `whole`:
-        no block passes the last column."""
+    def loop(self, start: str, end: str, known: dict[Op, Op], whole: bool) -> None:
+        """Blocks of columns from `start` to `end`. `known`: choices that come out as these values; `whole`: no block
+        passes the last column."""
         spec, e = self.spec, self.e
         masked = "x" not in e.unmasked
         if whole:
             e.unmasked.add("x")
+        e.write(f"for left in range({start}, {end}, XBLOCK):")
         depth = e.depth
-        self.begin_loop(lines)
+        e.depth += 1
         self.line("column", f"left + tl.arange(0, XBLOCK){self.wide}", self.columns, "None, :")
         k = self.operand("key", ["DBLOCK", "XBLOCK"], self.half, d="deep", x="column")
         product = self.product(self.query, k, self.half, spec.rounds, "product")

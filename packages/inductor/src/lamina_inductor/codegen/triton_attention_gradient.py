@@ -15,11 +15,10 @@ import torch
 from ..index import substitute, symbol, to_expr
 from ..ops import Op
 from .attention_kernel import AttentionGradientKernel
-from .triton_attention_lists import ListWriter, space_parameter
 from .triton_attention_parts import SHORTEST_SPLIT, PartWriter
 from .triton_blocks import next_power
-from .triton_launch import Launch, TritonKernel, Workspace, function_text, parameters_of
-from .triton_ops import TL_DTYPE
+from .triton_launch import Launch, Parameter, TritonKernel, Workspace, function_text, parameters_of
+from .triton_ops import POINTER, TL_DTYPE
 
 BLOCKS = ["XBLOCK", "YBLOCK"]
 _HALF = (torch.bfloat16, torch.float16)
@@ -74,14 +73,12 @@ class _Writer(PartWriter):
         self.block = {a: max(16, next_power(n)) for a, n in self.sizes.items()}
         self.e.unmasked |= {a for a, n in self.sizes.items() if n == self.block[a]}
         self.lent: dict[str, str] = {}  # operands that another product has as well: their tiles' texts
-        self.list = ListWriter(spec, "row_lists" if over_rows else "column_lists", over_rows, self.e.unmasked)
         self.conditions = self.find_conditions()
 
     # ---------------------------------------------------------------------------------------- the tile
     def find_conditions(self) -> dict[Op, bool]:
         """Values of the parts that are known where no mask cuts a tile."""
-        masks = self.list.lists or [m for m in self.masks if m.bounds is not None]
-        known = {_text(m.condition): m.wanted for m in masks}
+        known = {_text(m.condition): m.wanted for m in self.masks if m.bounds is not None}
         found = {}
         for part in ("score", "term", *(f"tile{k}" for k in self.mine)):
             for op in self.spec.part(part).ops:
@@ -313,9 +310,10 @@ class _Writer(PartWriter):
         """`step(masks)` in loops over blocks; `masks`: masks may cut them."""
         e, axis = self.e, "x" if block == "XBLOCK" else "y"
 
-        def range_of(lines: list[str], whole: bool) -> None:
+        def range_of(begin: str, end: str, whole: bool) -> None:
+            e.write(f"for at in range({begin}, {end}, {block}):")
             depth, masked = e.depth, axis not in e.unmasked
-            self.begin_loop(lines)
+            e.depth += 1
             if whole:  # such a block does not pass the end
                 e.unmasked.add(axis)
             step(not whole)
@@ -323,11 +321,7 @@ class _Writer(PartWriter):
             if masked:
                 e.unmasked.discard(axis)
 
-        if not self.list.lists:
-            return self.walk(block, limits, inner, "at", range_of)
-        for lines, whole in self.list.headers("left // XBLOCK" if self.over_rows else "top // YBLOCK", "at"):
-            e.write(lines[0])
-            range_of(lines[1:], whole)
+        self.walk(block, limits, inner, range_of)
 
 
 def _text(op: Op) -> str:
@@ -343,25 +337,16 @@ def write_attention_gradient(spec: AttentionGradientKernel) -> TritonKernel:
     half = all(s.dtype in _HALF for s in spec.sums)
     configs = gradient_configs(rows, columns, head, half)
     spaces = [Workspace(name, torch.float32, to_expr(batch * rows)) for name in ("levels", "row_sums")]
-    params = [*parameters_of(spec), *map(space_parameter, spaces)]
-    writers = [(_Writer(spec, configs, False), "rows", "", rows, "YBLOCK")]
+    params = [*parameters_of(spec), *(Parameter(w.name, POINTER[w.dtype], "workspace") for w in spaces)]
+    one = _Writer(spec, configs, False)
+    texts = [function_text(f"{spec.name}_rows", params, BLOCKS, one.write_rows())]
+    grid = [(to_expr(rows), "YBLOCK"), (to_expr(batch), "")]
+    launches = [Launch(f"{spec.name}_rows", params, BLOCKS, grid, one.e.checks)]
     if any(s.over_rows for s in spec.sums):
-        writers.append((_Writer(spec, configs, True), "columns", "second", columns, "XBLOCK"))
-    for writer, _, config, _, _ in writers:
-        if writer.list.lists:
-            spaces.append(writer.list.workspace([c[config] if config else c for c in configs]))
-            params.append(space_parameter(spaces[-1]))
-    launches, texts = [], []
-    for writer, name, config, size, block in writers:
-        if writer.list.lists:
-            lists = ListWriter(spec, writer.list.name, writer.over_rows, writer.e.unmasked)
-            launch, text = lists.write(params, config)
-            launches.append(launch)
-            texts.append(text)
-        lines = writer.write_columns() if writer.over_rows else writer.write_rows()
-        texts.append(function_text(f"{spec.name}_{name}", params, BLOCKS, lines))
-        grid = [(to_expr(size), block), (to_expr(batch), "")]
-        launches.append(Launch(f"{spec.name}_{name}", params, BLOCKS, grid, writer.e.checks, config))
+        two = _Writer(spec, configs, True)
+        texts.append(function_text(f"{spec.name}_columns", params, BLOCKS, two.write_columns()))
+        grid = [(to_expr(columns), "XBLOCK"), (to_expr(batch), "")]
+        launches.append(Launch(f"{spec.name}_columns", params, BLOCKS, grid, two.e.checks))
     return TritonKernel(spec, "attention gradient", "\n\n".join(texts), launches, configs, spaces)
 
 

@@ -36,12 +36,6 @@ class PartWriter:
         self.masks = find_masks(spec.root("score"))
         self.tile: list[str] = ["YBLOCK", "XBLOCK"]
 
-    def begin_loop(self, lines: list[str]) -> None:
-        """Writes the lines that begin a loop; what follows is its body."""
-        for line in lines:
-            self.e.write(line)
-        self.e.depth += 1
-
     def half_of(self, *parts: str) -> torch.dtype | None:
         """The half format that all these operands have in memory, or None."""
         found = {half_dtype(self.spec.root(p), self.spec) for p in parts}
@@ -142,20 +136,15 @@ class PartWriter:
         return first, last
 
     def walk(self, block: str, limits: tuple[list[str], list[str]], inner: tuple[list[str], list[str]] | None,
-             at: str, step: Callable[[list[str], bool], None]) -> None:  # fmt: skip
-        """`step(lines, whole)` for loops over blocks, which `lines` begin; `at` is where a block begins. `limits`: what
-        the first begin and the last end are at least and at most; `inner`: the same of blocks that no mask cuts, which
-        get a loop of their own."""
+             step: Callable[[str, str, bool], None]) -> None:  # fmt: skip
+        """`step(begin, end, whole)` for ranges of blocks. `limits`: what the first begin and the last end are at least
+        and at most; `inner`: the same of blocks that no mask cuts, which get a loop of their own."""
         e = self.e
-
-        def loop(begin: str, end: str, whole: bool) -> None:
-            step([f"for {at} in range({begin}, {end}, {block}):"], whole)
-
         first, last = limits
         begin = f"{nested('maximum', first)} // {block} * {block}" if len(first) > 1 else "0"
         end = nested("minimum", last)
         if inner is None:
-            return loop(begin, end, False)
+            return step(begin, end, False)
         e.write(f"begin = {begin}")
         e.write(f"end = tl.maximum({end}, begin)")
         first, last = inner
@@ -166,9 +155,9 @@ class PartWriter:
         e.write(f"inner = {start}")
         e.write(f"outer = tl.maximum(inner, tl.minimum(end, {nested('minimum', last)}) // {block} * {block})")
         if len(first) > 1:
-            loop("begin", "inner", False)
-        loop("inner", "outer", True)
-        loop("outer", "end", False)
+            step("begin", "inner", False)
+        step("inner", "outer", True)
+        step("outer", "end", False)
 
 
 def nested(function: str, texts: list[str]) -> str:

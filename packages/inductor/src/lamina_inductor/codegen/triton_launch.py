@@ -37,8 +37,7 @@ class Workspace:
 @dataclass
 class Launch:
     """One `triton.jit` function and how to start it. `grid` has (axis size, constexpr block name) pairs; ("split",
-    name) stands for the number of parts. `config`: the name of its block sizes among those of the kernel ("" for the
-    kernel's own; None: "second" for a second launch that has them).
+    name) stands for the number of parts.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Launch:
     constexprs: list[str]
     grid: list[tuple[Expr, str]]
     checks: bool = False
-    config: str | None = None
 
 
 @dataclass

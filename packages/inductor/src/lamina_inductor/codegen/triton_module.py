@@ -101,7 +101,4 @@ def request_for(launch: Launch, config: dict[str, int], arch: int, aligned: set[
 
 def launch_config(kernel: TritonKernel, position: int, config: dict[str, Any]) -> dict[str, int]:
     """The block sizes of launch number `position` under `config`."""
-    name = kernel.launches[position].config
-    if name is None:
-        name = "second" if position == 1 and "second" in config else ""
-    return config[name] if name else config
+    return config["second"] if position == 1 and "second" in config else config
