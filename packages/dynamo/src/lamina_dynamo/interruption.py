@@ -19,10 +19,11 @@ def is_interruption(error: BaseException) -> bool:
     """Did a signal handler of the program raise it, or what the interpreter does for Ctrl-C?"""
     if not isinstance(error, Exception):
         return True
-    codes = {code for number in range(1, _signal.NSIG) if (code := _code_of(_signal.getsignal(number)))}
+    codes = [code for number in range(1, _signal.NSIG) if (code := _code_of(_signal.getsignal(number)))]
     traceback = error.__traceback__
     while codes and traceback is not None:
-        if traceback.tb_frame.f_code in codes:
+        # by identity: code that was made from a frame may hold constants that cannot be compared or hashed
+        if any(traceback.tb_frame.f_code is code for code in codes):
             return True
         traceback = traceback.tb_next
     return False

@@ -1,6 +1,7 @@
 """Random numbers of Python and numpy: drawn at each call, from the real generator, in the order of the program."""
 
 import random
+import signal
 import threading
 
 import numpy
@@ -269,6 +270,14 @@ def test_a_graph_that_raises_draws_again_from_the_same_state():
         if call is f:
             expected = results, after
     assert (results, after) == expected
+
+
+def test_a_graph_that_raises_where_the_program_has_a_signal_handler():
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        test_a_graph_that_raises_draws_again_from_the_same_state()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_replaced_function_is_noticed(monkeypatch):

@@ -394,6 +394,15 @@ def pixel_shuffle(x: Any, r: int) -> Any:
     return reshape(permute(wide, order), (*batch, c // (r * r), h * r, w * r))
 
 
+@decomp("channel_shuffle.default", "native_channel_shuffle.default")
+def channel_shuffle(x: Any, groups: int) -> Any:
+    meta = rule.channel_shuffle(x, groups)
+    n, c, *rest = meta.shape
+    wide = reshape(x, (n, groups, c // groups, *rest))
+    out = reshape(permute(wide, (0, 2, 1, *range(3, len(wide.shape)))), meta.shape)
+    return p.restride(out, meta.stride)
+
+
 @decomp("pixel_unshuffle.default")
 def pixel_unshuffle(x: Any, r: int) -> Any:
     *batch, c, h, w = tuple(x.shape)

@@ -303,6 +303,20 @@ def slice_backward(grad: Any, sizes: Any, *_: Any) -> TensorMeta:
     return _fresh(grad, tuple(sizes))
 
 
+@signed("channel_shuffle.default", "native_channel_shuffle.default")
+def channel_shuffle(x: Any, groups: int) -> TensorMeta:
+    shape = tuple(x.shape)
+    if len(shape) < 3:
+        raise RuntimeError(f"channel_shuffle takes a tensor of at least three dimensions, not one of shape {shape}")
+    if groups < 1 or shape[1] % groups:
+        raise RuntimeError(f"channel_shuffle cannot part {shape[1]} channels into {groups} groups")
+    if strides.has_zero(shape):
+        return _like(x, shape, tuple(x.stride()))
+    # eager keeps channels-last memory, where the shape rule that torch has for this operator forgets it
+    last = strides.suggests_channels_last(shape, tuple(x.stride()))
+    return _like(x, shape, strides.channels_last(shape) if last else strides.contiguous(shape))
+
+
 @signed("diagonal_backward.default", "unfold_backward.default")
 def diagonal_backward(grad: Any, sizes: Any, *_: Any) -> TensorMeta:
     return _fresh(grad, tuple(sizes))
